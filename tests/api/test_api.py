@@ -10,11 +10,10 @@ from PIL import Image
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.api.classifier import TrainingImagesWarning
-from prolip.api.inputs import EmptyClassError, UnknownLabelError
-from prolip.api.support import DuplicateWarning, NeedsLabelsError
+from prolip.api.support import DuplicateWarning
 from prolip.core import InputError, ModelError, SavedModelError, UsageError
 from prolip.export.saved import read_model, write_model
-from prolip.features import BadImage
+from prolip.features import ImageError
 
 
 @pytest.fixture
@@ -234,7 +233,7 @@ def test_a_saved_model_whose_json_lacks_a_field_does_not_load(fitted, tmp_path):
         ({"lam": "1/M", "method": "prolip"}, ("photos",), UsageError),
         ({"options": {"learning_rate": 1}}, ("photos",), UsageError),
         ({"templates": "a photo"}, ("photos",), UsageError),
-        ({}, (["a.jpg"],), NeedsLabelsError),
+        ({}, (["a.jpg"],), UsageError),
         ({}, (["a.jpg", "b.jpg"], ["cat"]), InputError),
         ({}, (["a.jpg", "b.jpg"], ["cat", "cat"]), InputError),
         ({}, (["a.jpg", "b.jpg"], ["cat", "_"]), InputError),
@@ -255,7 +254,7 @@ def test_an_unreadable_image_is_named_or_skipped(photos, offline):
     bad = photos / "train" / "red" / "0.png"
     bad.write_bytes(bad.read_bytes()[:50])
     clf = FewShotClassifier(offline, "prolip", lam=0.01)
-    with pytest.raises(BadImage, match=r"red/0\.png"):
+    with pytest.raises(ImageError, match=r"red/0\.png"):
         clf.fit(photos)
     clf.skip_bad = True
     clf.fit(photos)
@@ -267,16 +266,16 @@ def test_a_class_with_no_readable_image_left_is_named(photos, offline):
     for path in (photos / "train" / "red").iterdir():
         path.write_bytes(b"no image")
     clf = FewShotClassifier(offline, "prolip", lam=0.01, skip_bad=True)
-    with pytest.raises(EmptyClassError) as caught:
+    with pytest.raises(InputError) as caught:
         clf.fit(photos)
-    assert caught.value.name == "red"
+    assert "red" in str(caught.value)
 
 
 def test_classes_unknown_to_the_model_are_told(fitted, photos):
     (photos / "test" / "red").rename(photos / "test" / "crimson")
-    with pytest.raises(UnknownLabelError) as caught:
+    with pytest.raises(InputError) as caught:
         fitted.evaluate(photos)
-    assert caught.value.label == "crimson"
+    assert "crimson" in str(caught.value)
 
 
 def test_public_names_are_found_without_looking_for_their_modules():

@@ -8,7 +8,6 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip import methods
 from prolip.api import FewShotClassifier
-from prolip.api.grow import NothingNewError
 from prolip.api.support import DuplicateWarning
 from prolip.core import Head, HeldOutPredictions, ProlipError, SavedModelError, Task, UsageError
 from prolip.evaluate.curve import CurvePoint, extrapolate, learning_curve
@@ -69,13 +68,13 @@ def test_known_images_do_not_make_a_class(saved, more, tmp_path):
     clf.add(more)
     (more / "yellow").rename(more / "sulphur")
     with (
-        pytest.raises(NothingNewError),
+        pytest.raises(UsageError),
         pytest.warns(DuplicateWarning, match="'yellow' and 'sulphur'"),
     ):
         clf.add(more)
     blotch((1, 2, 3), 1).save(more / "red" / "new.png")
     with (
-        pytest.raises(NothingNewError),
+        pytest.raises(UsageError),
         pytest.warns(DuplicateWarning),
     ):
         clf.add(more)
@@ -88,7 +87,7 @@ def test_grown_models_save_and_grow_again(saved, more):
     clf.save(saved)
     back = FewShotClassifier.load(saved)
     assert back.classes_.tolist() == ["blue", "green", "red", "grey", "yellow"]
-    with pytest.raises(NothingNewError):
+    with pytest.raises(UsageError):
         back.add(more)
 
 
@@ -102,7 +101,7 @@ def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
     assert outcome["old_accuracy"] is not None
     clf.save(saved)
     assert FewShotClassifier.load(saved).classes_.tolist() == clf.classes_.tolist()
-    with pytest.raises(NothingNewError):
+    with pytest.raises(UsageError):
         clf.add(names=["red"])
     with pytest.raises(UsageError):
         clf.add()

@@ -27,7 +27,7 @@ from prolip.app.guard import Access, is_loopback, require_token
 from prolip.app.predict_server import OPEN_PATHS, PredictServer, load_models
 from prolip.core import InputError, UsageError
 from prolip.encoders.preprocess import Preprocess
-from prolip.features import BadImage
+from prolip.features import ImageError
 
 PICTURES = [blotch(colour, 200 + k) for k, colour in enumerate(COLOURS.values())]
 
@@ -281,7 +281,7 @@ def test_each_image_has_its_own_result_and_closing_waits_for_all():
     assert all(result.done() for _, result in found)
     for kind, result in found[1:]:
         if kind == 1:
-            assert isinstance(result.exception(), BadImage)
+            assert isinstance(result.exception(), ImageError)
         else:  # the tower fails for all that are in it together
             assert result.exception() is None or "white" in str(result.exception())
     assert any(result.exception() for kind, result in found[1:] if kind == 2)

@@ -10,7 +10,7 @@ import pytest
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
 from prolip.data import ImageSet, class_names, clean_name, list_images, read_images
-from prolip.data.folders import MissingSplit
+from prolip.data.folders import MissingSplitError
 from prolip.data.tables import MissingColumnError
 
 
@@ -113,7 +113,7 @@ def test_a_source_without_parts_is_read_whole(tmp_path):
 
 def test_a_split_that_is_missing_is_told(tmp_path):
     fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")
-    with pytest.raises(MissingSplit):
+    with pytest.raises(MissingSplitError):
         read_images(tmp_path, "test")
 
 
@@ -249,7 +249,7 @@ def test_a_table_with_a_split_column(tmp_path):
     )
     assert names_of(read_images(tmp_path)) == ["1.jpg", "2.jpg"]
     assert names_of(read_images(tmp_path, "val")) == ["3.jpg", "4.jpg"]
-    with pytest.raises(MissingSplit):
+    with pytest.raises(MissingSplitError):
         read_images(tmp_path, "test")
 
 

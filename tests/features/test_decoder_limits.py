@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from prolip.data import list_images
-from prolip.features import BadImage, FeatureStore, extract, load_image
+from prolip.features import FeatureStore, ImageError, extract, load_image
 from prolip.features import decoder_limits as limits
 from prolip.features.decoder_limits import LimitExceeded
 from prolip.features.images import ImageContent
@@ -63,7 +63,7 @@ def jpeg_of_many_scans(scans: int) -> bytes:
 
 def refused(data) -> LimitExceeded:
     """Why an image is refused: not because of memory, and not because it is damaged."""
-    with pytest.raises(BadImage) as caught, ImageContent.open(data, "a").pixels():
+    with pytest.raises(ImageError) as caught, ImageContent.open(data, "a").pixels():
         pass
     assert isinstance(caught.value.__cause__, LimitExceeded), caught.value
     return caught.value.__cause__
@@ -146,7 +146,7 @@ def test_a_huge_file_is_refused_by_its_size_and_its_header(tmp_path, monkeypatch
         with path.open("wb") as file:
             file.truncate(size)
         began = time.perf_counter()
-        with pytest.raises(BadImage):
+        with pytest.raises(ImageError):
             ImageContent.open(path, "a")
         assert time.perf_counter() - began < 0.5
 

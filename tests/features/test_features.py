@@ -21,9 +21,9 @@ from PIL import Image
 from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
-from prolip.features import BadImage, FeatureStore, extract
+from prolip.features import FeatureStore, ImageError, extract
 from prolip.features.embed import embed, open_store
-from prolip.features.images import ImageContent, TooManyBadImages
+from prolip.features.images import ImageContent
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24
@@ -183,7 +183,7 @@ def test_loading_stays_a_bounded_step_ahead(photos, monkeypatch):
 
 def test_a_bad_picture_is_an_error_that_names_it(photos, store):
     photos[7].write_bytes(photos[7].read_bytes()[:-30])
-    with pytest.raises(BadImage) as raised:
+    with pytest.raises(ImageError) as raised:
         extract(Fake(), photos, store=store)
     assert raised.value.name == str(photos[7])
     assert extract(Fake(), photos[:4], store=store).encoded == 0  # the first batch was kept
@@ -203,7 +203,7 @@ def test_of_two_bad_copies_the_first_is_named_whichever_loader_is_faster(photos,
         return picture
 
     monkeypatch.setattr(ImageContent, "open", late)
-    with pytest.raises(BadImage) as raised:
+    with pytest.raises(ImageError) as raised:
         extract(Fake(), photos, workers=2)
     assert raised.value.name == str(photos[3])
 
@@ -226,9 +226,9 @@ def test_at_most_a_fraction_of_bad_pictures_is_skipped(photos):
     photos[3].write_bytes(b"no image")
     assert len(extract(Fake(), photos, skip_bad=0.1).kept) == 9
     photos[8].write_bytes(b"no image")
-    with pytest.raises(TooManyBadImages) as raised:
+    with pytest.raises(InputError) as raised:
         extract(Fake(), photos, skip_bad=0.1)
-    assert [Path(name).name for name, _ in raised.value.bad] == ["3.png", "8.png"]
+    assert "3.png" in str(raised.value) and "8.png" in str(raised.value)
 
 
 def test_nothing_but_bad_pictures(photos):

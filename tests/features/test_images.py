@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from prolip.core.errors import InputError
-from prolip.features import BadImage, load_image
+from prolip.features import ImageError, load_image
 from prolip.features.pixels import to_jpeg
 
 
@@ -251,7 +251,7 @@ def photo(tmp_path):
 
 def test_a_truncated_file_is_named_with_the_reason(photo):
     photo.write_bytes(photo.read_bytes()[:-500])
-    with pytest.raises(BadImage) as caught:
+    with pytest.raises(ImageError) as caught:
         load_image(photo)
     assert caught.value.name == str(photo)
     assert "truncated" in caught.value.reason
@@ -273,21 +273,21 @@ def test_a_truncated_file_is_named_with_the_reason(photo):
 def test_files_that_are_no_pictures(tmp_path, content, reason):
     path = tmp_path / "a.png"
     path.write_bytes(content)
-    with pytest.raises(BadImage, match=reason):
+    with pytest.raises(ImageError, match=reason):
         load_image(path)
 
 
 def test_a_decompression_bomb_is_not_decoded():
     with pytest.raises(
-        BadImage, match=r"60000 x 60000 pixels take 14400 MB .* set PROLIP_IMAGE_MEMORY=14400"
+        ImageError, match=r"60000 x 60000 pixels take 14400 MB .* set PROLIP_IMAGE_MEMORY=14400"
     ):
         load_image(png(60000, 60000, 8, 2, b""), "bomb.png")
 
 
 def test_a_path_that_cannot_be_read(tmp_path):
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(tmp_path / "gone.jpg")
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(tmp_path)
 
 
@@ -295,7 +295,7 @@ def test_heic_says_what_it_needs(tmp_path):
     if importlib.util.find_spec("pillow_heif"):
         pytest.skip("pillow-heif is installed")
     (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 64)
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(tmp_path / "phone.heic")
 
 

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 from prolip.core.errors import UsageError
 from prolip.encoders import Preprocess
-from prolip.features import BadImage, extract, load_image
+from prolip.features import ImageError, extract, load_image
 from prolip.features import images as module
 from prolip.features.decoder_limits import MemoryBudget
 from prolip.features.images import ImageContent, huge_factor
@@ -106,7 +106,7 @@ def test_pipes_devices_and_links_to_themselves_are_no_pictures(tmp_path):
         ("zero", "not a regular file"),
         ("loop", "symbolic links"),
     ):
-        with pytest.raises(BadImage, match=reason):
+        with pytest.raises(ImageError, match=reason):
             load_image(tmp_path / f"{name}.jpg")
 
 
@@ -120,14 +120,14 @@ def test_a_large_file_is_decoded_from_the_disk(tmp_path, monkeypatch):
     with found.pixels() as image:
         np.testing.assert_array_equal(np.asarray(image), np.asarray(noise(1)))
     noise(2).save(path)
-    with pytest.raises(BadImage), found.pixels():
+    with pytest.raises(ImageError), found.pixels():
         pass
 
 
 def test_the_limit_is_by_memory_and_can_be_raised(monkeypatch):
     data = file(Image.new("RGBA", (1000, 500)), "PNG")
     monkeypatch.setenv("PROLIP_IMAGE_MEMORY", "3")
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(data)
     monkeypatch.setenv("PROLIP_IMAGE_MEMORY", "4")
     assert load_image(data).size == (1000, 500)

@@ -250,7 +250,7 @@ def test_schedules():
 
 def test_divergence_is_told(encoders):
     task, _ = tower_task(encoders["vit"])
-    with pytest.raises(training.DivergenceError):
+    with pytest.raises(training.ProlipError):
         methods.create("coop", contexts=2, epochs=5, batch_size=12, lr=1e36).fit(task)
 
 

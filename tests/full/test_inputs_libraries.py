@@ -13,10 +13,10 @@ from prolip.api.support import ImageSource
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import list_images, parquet, read_images
 from prolip.data import parquet as parquet_module
-from prolip.data.folders import MissingSplit
+from prolip.data.folders import MissingSplitError
 from prolip.features import load_image
-from prolip.features.images import BadImage
-from prolip.io.reading import TooLarge, Unreadable
+from prolip.features.images import ImageError
+from prolip.io.reading import ReadError
 
 NAMES = sorted(COLOURS)
 LABELS = [name for name in NAMES for _ in range(2)]
@@ -86,12 +86,12 @@ def test_parquet_with_paths_in_the_place_of_bytes(hugging_face, pictures, files,
     rows = {"image": [{"bytes": None, "path": name} for name in files], "label": LABELS}
     check(write_parquet(tmp_path / "a.parquet", rows), pictures, offline)
     rows["image"][0] = {"bytes": None, "path": None}
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(list_images(write_parquet(tmp_path / "b.parquet", rows))[0])
     rows = {"image": [str(tmp_path / name) for name in files], "label": LABELS}
     written = hugging_face.Dataset.from_dict(rows).cast_column("image", hugging_face.Image())
     written.to_parquet(tmp_path / "c.parquet")
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(list_images(tmp_path / "c.parquet")[0])
     assert pixels(read_images(tmp_path / "c.parquet", absolute_paths=True).images) == pixels(pictures)
 
@@ -108,7 +108,7 @@ def test_parquet_that_is_wrong(files, tmp_path):
         read_images(write_parquet(tmp_path / "d.parquet", {"path": np.array([], str), "label": []}))
     listed = list_images(write_parquet(tmp_path / "e.parquet", {"image": [b"no image", None]}))
     for image in listed:
-        with pytest.raises(BadImage):
+        with pytest.raises(ImageError):
             load_image(image)
 
 
@@ -126,10 +126,10 @@ def test_a_parquet_file_is_refused_by_what_its_pages_unpack_to(
     assert image.load() == content
     monkeypatch.setattr(parquet, "LIMIT", 90_000)
     images = list_images(table)  # labels are small
-    with pytest.raises(Unreadable):
+    with pytest.raises(ReadError):
         images[0].load()
     rows = {"bytes": [b""] * 4, "label": ["a" * 100_000, "b"] * 2}
-    with pytest.raises(Unreadable):
+    with pytest.raises(ReadError):
         read_images(write_parquet(tmp_path / "b.parquet", rows, compression="zstd", **options))
 
 
@@ -137,10 +137,10 @@ def test_a_parquet_file_has_limits_of_rows_and_encodings(tmp_path, monkeypatch):
     rows = {"image": [b"a", b"b"], "label": ["a", "b"]}
     options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_BYTE_ARRAY", "label": "PLAIN"}}
     table = write_parquet(tmp_path / "a.parquet", rows, **options)
-    with pytest.raises(Unreadable):
+    with pytest.raises(ReadError):
         list_images(table)[0].load()
     monkeypatch.setattr(parquet_module, "ROWS", 1)
-    with pytest.raises(TooLarge):
+    with pytest.raises(ReadError):
         list_images(table)
 
 
@@ -214,7 +214,7 @@ def test_splits_of_hugging_face(hugging_face, dataset, pictures, tmp_path):
         images = read_images(source, "test")
         assert (images.split, [images.classes[k] for k in images.labels]) == ("test", ["blue", "green"])
         assert len(as_images(source)) == 8
-        with pytest.raises(MissingSplit):
+        with pytest.raises(MissingSplitError):
             read_images(source, "val")
 
 
@@ -223,7 +223,7 @@ def test_a_saved_dataset_names_files_only_where_the_user_says_so(hugging_face, f
     source = hugging_face.Dataset.from_dict(rows)
     assert pixels(read_images(source).images) == pixels(pictures)
     source.save_to_disk(tmp_path / "saved")
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         load_image(read_images(tmp_path / "saved").images[0])
     assert pixels(read_images(tmp_path / "saved", absolute_paths=True).images) == pixels(pictures)
 

@@ -17,7 +17,7 @@ from prolip.research.towers.coop import ContextProblem, project
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.plot import Matching, sinkhorn, transport_logits
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
-from prolip.research.towers.tower_method import MissingCapabilityError
+from prolip.research.towers.tower_method import ModelError
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
 
 M, DE, K, D = 4, 24, 3, 20  # context words, their width, classes, embedding
@@ -302,7 +302,7 @@ def test_maple_shows_its_prompts_to_the_image_tower(encoders, kind):
 
 def test_a_method_says_what_an_encoder_lacks(encoders):
     task, _ = tower_task(encoders["resnet"])
-    with pytest.raises(MissingCapabilityError) as error:
+    with pytest.raises(ModelError) as error:
         methods.create("maple").fit(task)
     assert error.value.missing == Capability.CLASS_TOKEN
 

@@ -14,7 +14,7 @@ import pytest
 
 from prolip.core import InputError
 from prolip.features import FeatureStore, extract
-from prolip.features.images import BadImage
+from prolip.features.images import ImageError
 from prolip.research.running.result_store import ResultStore
 from prolip.research.running.run import local_pool, run_jobs
 from prolip.research.running.workers import RayPool
@@ -66,7 +66,7 @@ def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline, m
         assert (found.known, found.encoded) == (known, 13 - known)
         assert [path for path, _ in found.bad] == [str(missing)]
     assert calls == [(14, 14)] * 2
-    with pytest.raises(BadImage):
+    with pytest.raises(ImageError):
         extract_on_ray("offline", [missing], store)
     with pytest.raises(InputError):
         extract_on_ray("offline", [], store)

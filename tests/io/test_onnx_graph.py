@@ -9,7 +9,7 @@ import pytest
 from prolip.core import Head, Projected, Settings, Text, UsageError
 from prolip.core.fitted import Fitted
 from prolip.io.onnx_graph import Graph, OnnxModel
-from prolip.io.reading import Unreadable
+from prolip.io.reading import ReadError
 
 RNG = np.random.default_rng(0)
 ROWS = ("float32", ("batch", "width"))
@@ -151,10 +151,10 @@ def test_tensors_read_back_from_the_file_or_beside_it(tmp_path, dtype):
         ("weights.bin", "9" * 18),  # no file system has such files
         ("weights.bin", "9" * 30),
     ]:
-        with pytest.raises(Unreadable):
+        with pytest.raises(ReadError):
             read(*wrong)
     tensor.dims[0] = -3
-    with pytest.raises(Unreadable):
+    with pytest.raises(ReadError):
         read("weights.bin", "4")
 
 

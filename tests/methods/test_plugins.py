@@ -12,9 +12,6 @@ import pytest
 from prolip import Head, Task, Text, methods
 from prolip.core import SavedModelError, Settings, UsageError
 from prolip.methods import registry
-from prolip.methods.base import UnusedValidationError
-from prolip.methods.composition import NotATermError
-from prolip.methods.registry import UntrustedModuleError
 from saving import restored
 
 CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -121,7 +118,7 @@ def test_the_example_is_a_line_of_an_experiment(example, photos, tmp_path, proli
 
 
 def test_the_example_refuses_a_validation_set(example):
-    with pytest.raises(UnusedValidationError):
+    with pytest.raises(UsageError):
         methods.create(PLACE).fit(task(), validation=task())
 
 
@@ -181,7 +178,7 @@ def test_a_broken_package_does_not_break_the_others(example, prolip):
 
 
 def test_a_plug_in_is_not_a_term_of_a_sum_unless_it_is_a_logit_bias(example):
-    with pytest.raises(NotATermError):
+    with pytest.raises(UsageError):
         methods.get(f"prolip+{PLACE}")
 
 
@@ -197,9 +194,8 @@ def test_a_plug_in_is_not_a_term_of_a_sum_unless_it_is_a_logit_bias(example):
 )
 def test_nothing_is_imported_because_settings_name_it(site, settings):
     (site / "stranger.py").write_text("raise SystemExit")
-    with pytest.raises(UntrustedModuleError) as caught:
+    with pytest.raises(SavedModelError):
         methods.from_settings(settings)
-    assert caught.value.module == "stranger"
 
 
 def test_a_kind_of_ones_own_loads_where_its_module_is_known(site):
@@ -211,7 +207,7 @@ def test_a_kind_of_ones_own_loads_where_its_module_is_known(site):
     assert fitted.kind == "own:Constant"
     assert restored(fitted, {}, task().head, text).value == 3
     forget(site)
-    with pytest.raises(UntrustedModuleError):
+    with pytest.raises(SavedModelError):
         restored(fitted, {}, task().head, text)
     assert "own" not in sys.modules
     install(site, "own", own="own:Method")

@@ -36,20 +36,19 @@ from prolip.research.catalogue.lines import AUTHORS_GRID
 from prolip.research.catalogue.published import BACKBONES, published, published_rows
 from prolip.research.datasets import DATASETS, ELEVEN, find_dataset, read_dataset
 from prolip.research.protocols import encoded_dataset
-from prolip.research.protocols.encoded_dataset import NotEncodedError
 from prolip.research.protocols.protocols import PROTOCOLS, adapt_at_test_time, transfer
 from prolip.research.protocols.run import Run
 from prolip.research.reporting import figures, write_rows
 from prolip.research.reporting.build_table import build, compare, parameters
 from prolip.research.reporting.results import NotRunError, Results
 from prolip.research.reporting.table import render, rich_tables
-from prolip.research.running.encoded_file import DamagedFileError, is_intact, read_encoded
+from prolip.research.running.encoded_file import is_intact, read_encoded
 from prolip.research.running.estimate import Timings, guess_seconds
 from prolip.research.running.pack import Pack, _inflate, write_pack
 from prolip.research.running.plan import NoDatasetsError, Plan, make_plan, missing_methods
 from prolip.research.running.prepare import encode_datasets, prepare
 from prolip.research.running.result_key import result_key
-from prolip.research.running.result_store import ResultStore, ResultStoreError, RunResult
+from prolip.research.running.result_store import ProlipError, ResultStore, RunResult
 from prolip.research.running.run import dry_run, local_pool, run_jobs, run_plan
 
 
@@ -332,12 +331,12 @@ def test_a_damaged_pack_is_refused(photos, tmp_path):
         damaged = bytearray(content)
         damaged[place] ^= 1
         file.write_bytes(damaged)
-        with pytest.raises(DamagedFileError):
+        with pytest.raises(InputError):
             prepare(plan, pack)
     larger = content.replace(b'[\\"<f2\\", [1, ', b'[\\"<f2\\", [9, ')  # views than the streams have
     assert larger != content
     file.write_bytes(larger)
-    with pytest.raises(DamagedFileError):
+    with pytest.raises(InputError):
         prepare(plan, pack)
     file.write_bytes(content)
     assert prepare(plan, pack)
@@ -415,7 +414,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path):
         mine.execute("CREATE TABLE photos (name)")
     before = (tmp_path / "mine.db").read_bytes()
     for reading in (False, True):
-        with pytest.raises(ResultStoreError):
+        with pytest.raises(ProlipError):
             ResultStore(tmp_path / "mine.db", reading=reading)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.db"]
     assert (tmp_path / "mine.db").read_bytes() == before
@@ -558,7 +557,7 @@ def test_a_damaged_file_of_features_is_written_again(photos):
     with local_pool(0) as pool:
         result, error, _ = pool.submit(jobs[0]).result()
     assert result is None
-    assert error.startswith("DamagedFileError: ")
+    assert error.startswith("InputError: ")
 
 
 def test_the_device_reaches_the_towers_of_a_worker(photos, monkeypatch):
@@ -877,7 +876,7 @@ def test_what_is_missing_is_found_before_encoding(photos, tmp_path, monkeypatch)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError):
         plan_on(photos, experiment("umap"))
-    with pytest.raises(ResultStoreError):
+    with pytest.raises(ProlipError):
         run_plan(plan_on(photos), photos.parent, tmp_path, jobs=0)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackageError):
@@ -1278,7 +1277,7 @@ def test_an_unfinished_figure_says_so():
 
 
 def test_nothing_done_is_nothing_to_draw():
-    with pytest.raises(figures.NothingToDrawError):
+    with pytest.raises(figures.InputError):
         figures.draw(dataclasses.replace(made_up(SMALL, lambda run: {}), runs=[]))
 
 
@@ -1323,7 +1322,7 @@ def test_at_test_time_one_step_leaves_the_model_almost_as_it_was(encoded):
     stepped = adapt_at_test_time(encoded, run, [encoded], views=3)
     assert stepped["targets"].keys() == plain["targets"].keys() == {"photos"}
     assert stepped["accuracy"] == pytest.approx(plain["accuracy"], abs=0.1)
-    with pytest.raises(NotEncodedError):
+    with pytest.raises(InputError):
         adapt_at_test_time(dataclasses.replace(encoded, encoder=""), run)
 
 

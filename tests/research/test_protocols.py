@@ -16,7 +16,7 @@ from prolip.data.sampling import (
     sample_support,
     sample_train_val,
 )
-from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit, NotEncodedError
+from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.manifold import NEIGHBOURS, manifold, neighbour_purity
 from prolip.research.protocols.protocols import (
     base_to_new,
@@ -224,7 +224,7 @@ def test_templates_choose_the_text():
     dataset = make_dataset()
     own, photo = (few_shot(dataset, Run("zero_shot", shots=1, template=t)) for t in ("own", "photo"))
     assert photo["accuracy"] > own["accuracy"]  # these texts are the class centres themselves
-    with pytest.raises(NotEncodedError):
+    with pytest.raises(InputError):
         dataset.text("none")
 
 
@@ -233,9 +233,9 @@ def test_only_what_was_drawn_needs_features():
     x, y = part.take([2, 1])
     assert np.array_equal(x[0], part.x[0][[1, 0]])
     assert y.tolist() == [0, 1]
-    with pytest.raises(NotEncodedError):
+    with pytest.raises(InputError):
         part.take([0])
-    with pytest.raises(NotEncodedError):
+    with pytest.raises(InputError):
         part.take([1], views=2)
 
 

@@ -23,12 +23,7 @@ from prolip.io.csv import write_csv
 from prolip.io.files import readable
 from prolip.io.progress import Progress
 
-
-class NothingHeldOutError(UsageError):
-    """No training image can be held out: every class has a single one."""
-
-    def __init__(self) -> None:
-        super().__init__("every class has a single image, and none can be held out: name a folder of others")
+_NONE_HELD_OUT = "every class has a single image, and none can be held out: name a folder of others"
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +150,7 @@ def predict_labelled_features(
         logits = np.where(held_out[:, None], out.logits[rows], logits) if len(out) else logits
         used = held_out | ~in_support
     if not used.any():
-        raise NothingHeldOutError
+        raise UsageError(_NONE_HELD_OUT)
     sources, chosen = [labelled.images[i] for i in found.kept], np.flatnonzero(used)
     return LabelledPredictions(
         [image_name(sources[i], found.kept[i]) for i in chosen],
@@ -174,7 +169,7 @@ def predict_held_out(model: AdaptedModel) -> LabelledPredictions:
         )
     out = held_out_predictions(model)
     if not len(out):
-        raise NothingHeldOutError
+        raise UsageError(_NONE_HELD_OUT)
     x, every = task.x[0, out.images], np.ones(len(out), bool)
     names = [f"support image {i + 1}" for i in out.images]
     return LabelledPredictions(

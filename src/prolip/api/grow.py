@@ -25,10 +25,6 @@ from prolip.io.progress import Progress
 from prolip.methods.selection import cross_validate
 
 
-class NothingNewError(UsageError):
-    """The model has all of what is to be added."""
-
-
 def add_images(
     model: AdaptedModel,
     labelled: Labelled,
@@ -50,12 +46,12 @@ def add_images(
     seen = {} if task is None else dict(zip(model.support.hashes, task.y.tolist(), strict=True))
     fresh = new_images(found.hashes, labels, known, seen)
     if not fresh:
-        raise NothingNewError("all of these images are in the model already")
+        raise UsageError("all of these images are in the model already")
     x, y = found.features[:, fresh], np.array([labels[i] for i in fresh])
     if task is not None:
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
     if empty := [known[k] for k in set(labels) - set(y.tolist())]:
-        raise NothingNewError(f"every image of {empty[0]!r} is in the model already, under another class")
+        raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
     text = source.text(recipe, known, x[0], y)
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
     support = Support(hashes, source.task(x, y, text), tuple(found.bad))
@@ -72,7 +68,7 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     names = [normalize_name(name) for name in names]
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
-        raise NothingNewError(f"the model has {', '.join(map(repr, names))} already")
+        raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     classes, source = [*model.classes, *new], ImageSource(model.encoder)
     text = source.text(model.recipe, classes)
     if model.recipe.descriptions:  # the old rows are weighted by images

@@ -17,23 +17,6 @@ from prolip.features.decoder_limits import FILE_LIMIT
 from prolip.features.pixels import is_single_image
 
 
-class UnknownLabelError(InputError):
-    """A `label` is not among the classes of a model."""
-
-    def __init__(self, label: Any, classes: Sequence[Any]) -> None:
-        known = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        super().__init__(f"label {label!r} is not among the {len(classes)} classes of this model ({known})")
-        self.label = label
-
-
-class EmptyClassError(InputError):
-    """The class `name` has no image that can be used."""
-
-    def __init__(self, name: Any, why: str) -> None:
-        super().__init__(f"class {name!r} has no image left ({why})")
-        self.name = name
-
-
 @dataclass(frozen=True, eq=False)
 class Labelled:
     """Images, the number of a class for each, and the classes."""
@@ -54,7 +37,7 @@ def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:
             raise UsageError("labels are the keys of a mapping of images: leave labels out")
         listed = {label: as_images(each) for label, each in images.items()}
         if (empty := next((label for label, each in listed.items() if not each), None)) is not None:
-            raise EmptyClassError(empty, "its list is empty")
+            raise InputError(f"class {empty!r} has no image: its list is empty")
         pairs = [(image, label) for label, each in listed.items() for image in each]
     elif labels is None and isinstance(images, (list, tuple)) and images and all(map(_is_pair, images)):
         pairs = list(images)
@@ -140,4 +123,7 @@ def number_labels(images: Any, labels: list[Any], classes: Sequence[Any] | None)
 def require_known(labelled: Labelled, classes: Sequence[Any]) -> None:
     """Refuse labels that are not among the classes of a model."""
     if len(labelled.classes) > len(classes):
-        raise UnknownLabelError(labelled.classes[len(classes)], classes)
+        raise InputError(
+            f"label {labelled.classes[len(classes)]!r} is not among the {len(classes)} classes of this model "
+            f"({', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})"
+        )

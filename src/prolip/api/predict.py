@@ -16,7 +16,7 @@ from prolip.api.support import ImageSource, ReadOptions
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.features import Extraction, NoImageLeft
+from prolip.features import Extraction, NoImagesError
 from prolip.io.progress import Progress
 
 CHUNK = 512  # largest number of images that are read together
@@ -142,7 +142,7 @@ class PredictionRun:
 
             try:
                 found = features(self.model, contents, self.reading, report)
-            except NoImageLeft as none:
+            except NoImagesError as none:
                 if not self.reading.skip_bad:
                     raise
                 self.skipped.extend(none.bad)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from prolip.api.inputs import (
-    EmptyClassError,
     Labelled,
     as_images,
     match_names,
@@ -45,10 +44,6 @@ from prolip.io.files import cache_dir
 from prolip.io.progress import Progress, counted
 
 
-class NeedsLabelsError(UsageError):
-    """Images to fit on have no labels."""
-
-
 class DuplicateWarning(UserWarning):
     """Images occur more than once, in one class or in two."""
 
@@ -64,7 +59,7 @@ class ReadOptions:
 def require_all_classes(labelled: Labelled, found: Extraction) -> None:
     """Refuse labelled images of which every image of a class is unreadable."""
     if lost := sorted(set(labelled.y) - {labelled.y[i] for i in found.kept}):
-        raise EmptyClassError(labelled.classes[lost[0]], "all are unreadable")
+        raise InputError(f"class {labelled.classes[lost[0]]!r} has no image left: all are unreadable")
 
 
 def open_store(folder: str | Path | bool | None) -> FeatureStore | None:
@@ -98,7 +93,7 @@ class ImageSource:
         images, labels = split_labels(images, labels)
         if labels is None and not isinstance(images, ImageSet):
             if not isinstance(images, (str, os.PathLike)) and not is_source(images):
-                raise NeedsLabelsError(
+                raise UsageError(
                     "a list of images needs labels: as a second list, as [(image, label), ...], or as "
                     "{label: images}; a folder per class has its own"
                 )
@@ -146,7 +141,7 @@ class ImageSource:
         y, images = [y[i] for i in fresh], [labelled.images[chosen[found.kept[i]]] for i in fresh]
         if empty := sorted(set(range(len(names))) - set(y)):
             why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
-            raise EmptyClassError(labelled.classes[empty[0]], why)
+            raise InputError(f"class {labelled.classes[empty[0]]!r} has no image left: {why}")
         text = class_texts(self.encoder, recipe, names, found.features[0, fresh], y)
         return Support(
             tuple(found.hashes[i] for i in fresh),

@@ -57,7 +57,7 @@ class Batcher:
             thread.start()
 
     def submit(self, data: bytes, postprocess: Postprocess) -> Future[Any]:
-        """Encode an image; returns a future of what `postprocess` returns for it, or of a `BadImage`.
+        """Encode an image; returns a future of what `postprocess` returns for it, or of a `ImageError`.
 
         `postprocess` gets the features [b, width] of images that were encoded together, and returns a result
         for each.

@@ -12,7 +12,7 @@ from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.data import clean_name
 from prolip.encoders import Encoder
-from prolip.features import BadImage, FeatureStore
+from prolip.features import FeatureStore, ImageError
 from prolip.io.environment import cores
 
 ENCODE_BATCH = 16  # images encoded between two looks at what is most urgent: half a second of work
@@ -74,7 +74,7 @@ class EncodedProject:
                 return self.encoder.preprocess.centre(decoded)
         except OSError as error:
             return str(error)
-        except BadImage as bad:
+        except ImageError as bad:
             return bad.reason
 
     def _write(self, images: list[str], features: Array) -> None:

@@ -6,7 +6,7 @@ from PIL import Image
 
 from prolip.core.arrays import Array
 from prolip.encoders.preprocess import Preprocess
-from prolip.features import BadImage
+from prolip.features import ImageError
 from prolip.features.images import ImageContent
 from prolip.features.pixels import to_jpeg
 
@@ -31,13 +31,13 @@ def shrink(data: bytes, side: int) -> bytes:
 def decode(data: bytes, near: int | None = None) -> AbstractContextManager[Image.Image]:
     """Decode an upright RGB image, whose memory is reserved for the time of the context.
 
-    `near` is a side in pixels that is enough. Anything but an image within the limit is a `BadImage`.
+    `near` is a side in pixels that is enough. Anything but an image within the limit is a `ImageError`.
     """
 
     def factor(size: tuple[int, int]) -> int:
         if size[0] * size[1] > PIXEL_LIMIT:
             million = PIXEL_LIMIT // 1_000_000
-            raise BadImage("", f"it has {size[0]} x {size[1]} pixels, {million} million are the limit")
+            raise ImageError("", f"it has {size[0]} x {size[1]} pixels, {million} million are the limit")
         return 1 if near is None else max(1, min(size) // near)
 
     return ImageContent("", b"", data).pixels(factor)

@@ -35,7 +35,7 @@ from prolip.core import InputError, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import UnknownNameError
 from prolip.encoders import Encoder
-from prolip.features import BadImage
+from prolip.features import ImageError
 
 STATIC = Path(__file__).parent / "static"
 OPEN_PATHS = ("/healthz", "/docs", "/static/")
@@ -172,7 +172,7 @@ class PredictServer:
         try:
             submitted = batcher.submit(image.data, self._postprocess[name, options.reject])
             found = await asyncio.wrap_future(submitted)
-        except BadImage as bad:
+        except ImageError as bad:
             return {"image": image.name, "error": image_error(bad)}
         return {"image": image.name, **found, "top": found["top"][: options.top]}
 

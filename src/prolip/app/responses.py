@@ -11,7 +11,7 @@ from prolip.app.batcher import Busy
 from prolip.app.edits import RemovedElsewhere
 from prolip.app.guard import BodyTimeout, BodyTooLarge, read_body
 from prolip.core import InputError, ProlipError, UsageError
-from prolip.features import BadImage
+from prolip.features import ImageError
 from prolip.io.reading import parse_json
 
 JSON_LIMIT = 4 << 20
@@ -37,7 +37,7 @@ def error_response(request: Request, error: Exception) -> Response:
 
 def image_error(error: Exception) -> str | None:
     """Why an image of a request cannot be read; None for any other error."""
-    return f"cannot read it: {error.reason}" if isinstance(error, BadImage) else None
+    return f"cannot read it: {error.reason}" if isinstance(error, ImageError) else None
 
 
 def http_error_response(request: Request, error: Exception) -> Response:

@@ -41,7 +41,7 @@ def check(
 ) -> None:
     """Find wrong labels, duplicates, images of no class.
 
-    Unreadable images are listed too. Nothing is changed: correct the folders by the list of --out, or the
+    ReadError images are listed too. Nothing is changed: correct the folders by the list of --out, or the
     labels on the page of `prolip app`.
 
     $ prolip check photos/ --report check.html --out check.csv
@@ -78,12 +78,12 @@ def check(
 def _look(clf: FewShotClassifier, source: Path, min_classes: int, images: options.ImageInput) -> Check:
     """Check the training images of a folder, and test images if it has both."""
     from prolip.data import read_images
-    from prolip.data.folders import MissingSplit
+    from prolip.data.folders import MissingSplitError
 
     tables, test = images.tables(labelled=True), None
     train = read_images(source, split="train", min_classes=min_classes, **tables)
     if train.split == "train":
-        with suppress(MissingSplit):
+        with suppress(MissingSplitError):
             test = read_images(source, split="test", min_classes=1, **tables)
     if test is not None and test.images == train.images:
         test = None

@@ -119,7 +119,7 @@ def embed(
     from prolip.data import list_images
     from prolip.encoders import load as load_encoder
     from prolip.features.embed import embed as write_features
-    from prolip.features.images import NoImageLeft
+    from prolip.features.images import NoImagesError
     from prolip.io.writing import check_place
 
     number, _, shards = shard.partition("/")
@@ -149,7 +149,7 @@ def embed(
         part = (int(number), int(shards))
         done = write_features(encoder, paths, out, shard=part, **how, progress=progress)
     if done.skipped and not done.images + done.already:
-        raise NoImageLeft(done.skipped)
+        raise NoImagesError(done.skipped)
     report_skipped(done.skipped)
     summary = {
         "images": done.images, "encoded": done.encoded + elsewhere, "already": done.already,

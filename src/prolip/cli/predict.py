@@ -174,10 +174,10 @@ def _pending(
 
 def _report(run: PredictionRun, predictions: int) -> None:
     """Print what could not be read; fail if there is nothing else."""
-    from prolip.features.images import NoImageLeft
+    from prolip.features.images import NoImagesError
 
     if run.skipped and not predictions:
-        raise NoImageLeft(run.skipped)
+        raise NoImagesError(run.skipped)
     report_skipped(run.skipped)
 
 

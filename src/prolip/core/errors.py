@@ -77,13 +77,6 @@ class SavedModelError(ProlipError):
         self.problem = problem
 
 
-class MissingModelError(SavedModelError, FileNotFoundError):
-    """There is no saved model at a path."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "missing")
-
-
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its type if it has none."""
     lines = str(error).strip().splitlines()

@@ -22,7 +22,7 @@ from typing import IO
 from prolip.core.errors import InputError, ProlipError
 from prolip.data.files import is_hidden, is_image
 from prolip.data.imageset import LazyImage
-from prolip.io.reading import MEGABYTE, TooLarge, Unreadable, check_compression, open_member, open_regular
+from prolip.io.reading import MEGABYTE, ReadError, check_compression, open_member, open_regular
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 MEMBERS = 1_000_000
@@ -85,15 +85,15 @@ def open_archive(path: Path) -> ArchiveFolder:
         for parts, content in members(path):
             count, unpacked = count + 1, unpacked + content.size
             if count > MEMBERS:
-                raise TooLarge(path, f"it holds more than {MEMBERS:,} files")
+                raise ReadError(path, f"it holds more than {MEMBERS:,} files")
             if unpacked > UNPACKED:
-                raise TooLarge(path, f"it unpacks to more than {UNPACKED >> 30} GB")
+                raise ReadError(path, f"it unpacks to more than {UNPACKED >> 30} GB")
             if ".." not in parts and not any(map(is_hidden, parts)):
                 _put(root, parts, content)
     except ProlipError:
         raise
     except Exception as error:  # a damaged archive can raise anything
-        raise Unreadable(path, f"it is damaged: {str(error)[:200] or type(error).__name__}") from error
+        raise ReadError(path, f"it is damaged: {str(error)[:200] or type(error).__name__}") from error
     while not root.files and len(root.folders) == 1:
         (inner,) = root.folders.values()
         if not inner.folders:
@@ -126,10 +126,10 @@ def _zip_members(path: Path) -> Members:
         if entry.is_dir() or not (parts := _parts(entry.filename)):
             continue
         if entry.flag_bits & 1:
-            raise Unreadable(path, f"{entry.filename} has a password: unpack it, and name the folder")
+            raise ReadError(path, f"{entry.filename} has a password: unpack it, and name the folder")
         check_compression(entry, path)
         if parts in seen:
-            raise Unreadable(path, f"it holds two files called {'/'.join(parts)!r}: remove one of them")
+            raise ReadError(path, f"it holds two files called {'/'.join(parts)!r}: remove one of them")
         seen.add(parts)
         load = partial(_unzip, archive, entry)
         yield parts, LazyImage("/".join((str(path), *parts)), load, entry.file_size)
@@ -161,7 +161,7 @@ def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
         with gzip.open(file) as stream:
             while block := stream.read(_BLOCK):
                 if plain.tell() > limit:
-                    raise TooLarge(path, f"it unpacks to more than {limit >> 30} GB: unpack it yourself")
+                    raise ReadError(path, f"it unpacks to more than {limit >> 30} GB: unpack it yourself")
                 plain.write(block)
         plain.seek(0)
     except BaseException:

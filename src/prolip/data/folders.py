@@ -25,7 +25,7 @@ Folder = Path | ArchiveFolder
 File = Path | LazyImage
 
 
-class MissingSplit(InputError):  # noqa: N818 - reads as what it is where it is caught
+class MissingSplitError(InputError):
     """A source with splits lacks the requested one."""
 
 
@@ -40,7 +40,7 @@ def choose_split(present: Iterable[str], split: str | None, source: object) -> s
     present = list(present)
     chosen = "train" if split is None else split
     if chosen not in present:
-        raise MissingSplit(
+        raise MissingSplitError(
             f"{source} has no {chosen} split, only {', '.join(present)}: name the folder to read"
         )
     return chosen

@@ -23,7 +23,7 @@ from prolip.core.errors import InputError, ProlipError
 from prolip.data.imageset import LazyImage
 from prolip.data.tables import SPLIT_COLUMNS, Find, Record, TableOptions
 from prolip.io.environment import require
-from prolip.io.reading import MEGABYTE, TooLarge, Unreadable, open_regular
+from prolip.io.reading import MEGABYTE, ReadError, open_regular
 
 ROWS = 1_000_000
 LIMIT = 512 * MEGABYTE  # bytes of a group of rows, unpacked
@@ -43,7 +43,7 @@ def parquet_records(table: Path, find: Find, options: TableOptions) -> Iterator[
             texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
             source = parquet.ParquetFile(file, read_dictionary=texts)
             if source.metadata.num_rows > ROWS:
-                raise TooLarge(table, f"it has more than {ROWS:,} rows: split it into several")
+                raise ReadError(table, f"it has more than {ROWS:,} rows: split it into several")
             rows = _Rows(table, source, find, file.close)
             yield from _records(table, source, rows, pages, options)
     except ProlipError:
@@ -51,7 +51,7 @@ def parquet_records(table: Path, find: Find, options: TableOptions) -> Iterator[
         raise
     except Exception as error:  # of pyarrow, on a damaged file
         file.close()
-        raise Unreadable(table, f"it is not a Parquet file: {str(error)[:200]}") from error
+        raise ReadError(table, f"it is not a Parquet file: {str(error)[:200]}") from error
 
 
 def _records(
@@ -164,17 +164,17 @@ def check_pages(file: IO[bytes], table: Path, columns: list[Any]) -> None:
                 page = header.struct()
                 unpacked, packed = page[2], page[3]
             except (IndexError, KeyError, RecursionError) as error:
-                raise Unreadable(table, "the header of a page is damaged") from error
+                raise ReadError(table, "the header of a page is damaged") from error
             encoding = page.get(5, {}).get(2) if 5 in page else page.get(8, {}).get(4)
             if encoding == _DELTA_BYTE_ARRAY:
-                raise Unreadable(table, "it is encoded as DELTA_BYTE_ARRAY: write it with plain encoding")
+                raise ReadError(table, "it is encoded as DELTA_BYTE_ARRAY: write it with plain encoding")
             total += max(0, unpacked)
             if total > LIMIT:
-                raise TooLarge(
+                raise ReadError(
                     table, f"it has a group of rows of more than {LIMIT >> 20} MB: write smaller groups"
                 )
             if packed < 0:
-                raise Unreadable(table, "the header of a page is damaged")
+                raise ReadError(table, "the header of a page is damaged")
             place += header.place + packed
 
 

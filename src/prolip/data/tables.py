@@ -19,7 +19,7 @@ from prolip.core.errors import InputError
 from prolip.core.names import normalize_name
 from prolip.data.files import existing, is_file
 from prolip.data.imageset import LazyImage
-from prolip.io.reading import TEXT_LIMIT, TEXTS, Unreadable, csv_rows, parse_json, read_text
+from prolip.io.reading import TEXT_LIMIT, TEXTS, ReadError, csv_rows, parse_json, read_text
 
 TEXT_TABLES = (".csv", ".tsv", ".jsonl")
 TABLE_SUFFIXES = (*TEXT_TABLES, ".parquet")
@@ -214,7 +214,7 @@ def _archived_text(table: LazyImage) -> str:
             raise ValueError(f"it has more than {TEXT_LIMIT >> 20} MB")
         return content.decode("utf-8-sig")
     except Exception as error:
-        raise Unreadable(Path(table.name), str(error)[:200]) from error
+        raise ReadError(Path(table.name), str(error)[:200]) from error
 
 
 def _by_column(cells: dict[Any, Any]) -> dict[str, Any]:

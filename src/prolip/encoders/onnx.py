@@ -32,7 +32,7 @@ from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_
 from prolip.io.environment import cores
 from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
-from prolip.io.reading import Unreadable, read_json
+from prolip.io.reading import ReadError, read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
@@ -419,7 +419,7 @@ def _context(config: dict[str, Any], kind: str) -> int:
 def _read_graph(path: Path) -> OnnxModel:
     try:
         return OnnxModel(path)
-    except Unreadable as error:
+    except ReadError as error:
         raise ModelError(f"{path} cannot be read: {error.reason}; if it was downloaded, delete it") from error
 
 

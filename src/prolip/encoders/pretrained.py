@@ -23,7 +23,7 @@ from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
 from prolip.io.locks import TIMEOUT, LockedError, lock_file, locked
-from prolip.io.reading import Unreadable, read_json
+from prolip.io.reading import ReadError, read_json
 from prolip.io.writing import write_json
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def file_sha256(path: Path) -> str:
     state = [place, *file_state(place)]
     key = hashlib.sha256(os.fsencode(place)).hexdigest()
     note = cache_dir() / "digests" / f"{key[:32]}.json"
-    with suppress(Unreadable, OSError, KeyError, TypeError):
+    with suppress(ReadError, OSError, KeyError, TypeError):
         known = read_json(note)
         if known["file"] == state:
             return str(known["sha256"])

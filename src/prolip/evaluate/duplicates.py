@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, unit_rows
-from prolip.features import BadImage, load_image
+from prolip.features import ImageError, load_image
 
 DUPLICATE_COSINE = 0.9
 CANDIDATE_COSINE = 0.6
@@ -69,7 +69,7 @@ def open_signature(image: Any) -> Array:
     """Compute the signature of an image by its path or content; an unreadable one agrees with none."""
     try:
         return signature(load_image(image, near=DECODE_SIDE))
-    except BadImage:  # its features were stored before it was damaged
+    except ImageError:  # its features were stored before it was damaged
         return np.zeros((1, 1), np.float32)
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.arrays import Array
-from prolip.core.errors import MissingModelError, ProlipError, SavedModelError, UsageError
+from prolip.core.errors import InputError, ProlipError, SavedModelError, UsageError
 from prolip.io.locks import MARK, folder_lock
-from prolip.io.reading import Unreadable, parse_tensors, read_bytes, read_json
+from prolip.io.reading import ReadError, parse_tensors, read_bytes, read_json
 from prolip.io.writing import (
     WriteError,
     Writer,
@@ -158,14 +158,14 @@ def _is_left_over(file: Path) -> bool:
     match = _DATA.fullmatch(file.name)
     try:
         return match is not None and hashlib.sha256(read_bytes(file)).hexdigest().startswith(match[2])
-    except Unreadable:
+    except InputError:
         return False
 
 
 def _is_unchanged(folder: Path, name: str, files: dict[str, str]) -> bool:
     try:
         return hashlib.sha256(read_bytes(folder / name)).hexdigest() == files.get(name)
-    except Unreadable:
+    except InputError:
         return False
 
 
@@ -199,12 +199,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check prolip.json; return it without its checksum."""
     if not path.is_dir():
         why = "it is a file" if path.exists() else "there is no such folder"
-        raise MissingModelError(f"no saved model at {path}: {why}; `prolip fit DIR -o MODEL` makes one")
+        raise SavedModelError(
+            f"no saved model at {path}: {why}; `prolip fit DIR -o MODEL` makes one", "missing"
+        )
     if not (path / CONFIG).exists():
-        raise MissingModelError(f"{path} is not a complete saved model: {CONFIG} is missing")
+        raise SavedModelError(f"{path} is not a complete saved model: {CONFIG} is missing", "missing")
     try:
         config = read_json(path / CONFIG)
-    except Unreadable as error:
+    except ReadError as error:
         raise SavedModelError(f"{path / CONFIG} is damaged: {error.reason}") from error
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise SavedModelError(f"{path / CONFIG} is damaged: it is not the JSON of a saved model")
@@ -237,7 +239,7 @@ def read_checked(file: Path, expected: str) -> dict[str, Array]:
         raise _MissingFile(f"{file.parent} is not a complete saved model: {file.name} is missing", "missing")
     try:
         payload = read_bytes(file)
-    except Unreadable as error:
+    except InputError as error:
         raise (_MissingFile if not file.exists() else SavedModelError)(str(error)) from error
     actual = hashlib.sha256(payload).hexdigest()
     if actual != expected:

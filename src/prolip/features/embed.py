@@ -14,7 +14,7 @@ from pathlib import Path
 from prolip.core.errors import InputError, UsageError
 from prolip.encoders.base import Encoder
 from prolip.features.extract import extract
-from prolip.features.images import NoImageLeft
+from prolip.features.images import NoImagesError
 from prolip.features.store import FeatureStore, Space
 from prolip.io.progress import Progress
 from prolip.io.writing import check_place
@@ -65,7 +65,7 @@ def embed(
 
         try:
             result = extract(encoder, chunk, store=store, skip_bad=skip_bad, progress=report)
-        except NoImageLeft as none:
+        except NoImagesError as none:
             bad += none.bad
             continue
         bad += result.bad

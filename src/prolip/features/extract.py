@@ -29,7 +29,7 @@ from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import BadImage, ImageContent, NoImageLeft, TooManyBadImages
+from prolip.features.images import ImageContent, ImageError, NoImagesError, too_many
 from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import cores
 from prolip.io.files import file_state
@@ -127,7 +127,7 @@ class _Job:
         shape = (len(self.views), len(self.images), self.encoder.width)
         self.features = np.empty(shape, dtype=np.float32)
         self.keys: dict[int, bytes] = {}
-        self.bad: dict[int, BadImage] = {}
+        self.bad: dict[int, ImageError] = {}
         self.encoded = 0
         self.first: dict[bytes, int] = {}  # content: the first image that has it
         self.lock = Lock()
@@ -161,15 +161,15 @@ class _Job:
         for index, key in self.keys.items():
             first = self.first[key]
             if first in self.bad:
-                self.bad[index] = BadImage(self._name(index), self.bad[first].reason)
+                self.bad[index] = ImageError(self._name(index), self.bad[first].reason)
             elif first != index:
                 self.features[:, index] = self.features[:, first]
         kept = [index for index in range(len(self.images)) if index not in self.bad]
         bad = [(self.bad[index].name, self.bad[index].reason) for index in sorted(self.bad)]
         if not kept:
-            raise NoImageLeft(bad)
+            raise NoImagesError(bad)
         if len(bad) > self.skip_bad * len(self.images):
-            raise TooManyBadImages(bad, len(self.images), self.skip_bad)
+            raise too_many(bad, len(self.images), self.skip_bad)
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
         return Extraction(features, kept, hashes, bad, self.encoded, seconds)
@@ -191,7 +191,7 @@ class _Job:
                 return _Loaded(index, key, rows=rows)
         return None
 
-    def _load(self, index: int) -> _Loaded | BadImage:
+    def _load(self, index: int) -> _Loaded | ImageError:
         """Read an image; add rows from the store, and pixels for the rest, unless it is a copy."""
         try:
             content = ImageContent.open(self.images[index], self._name(index))
@@ -206,7 +206,7 @@ class _Job:
                         view = _view(self.encoder.preprocess, image, content.key, self.views[slot])
                         loaded.pixels[slot] = view
             return loaded
-        except BadImage as bad:
+        except ImageError as bad:
             return bad
 
     def _rows(self, key: bytes) -> dict[int, Array]:
@@ -214,12 +214,12 @@ class _Job:
         found = ((slot, self.space.get(key, view)) for slot, view in enumerate(self.views) if self.space)
         return {slot: row for slot, row in found if row is not None}
 
-    def _outcomes(self, workers: int, ahead: int) -> Generator[_Loaded | BadImage, None, None]:
+    def _outcomes(self, workers: int, ahead: int) -> Generator[_Loaded | ImageError, None, None]:
         """Yield every image in order; those that are not stored are loaded by threads, `ahead` at most."""
         if not workers:
             yield from (self._stored(index) or self._load(index) for index in range(len(self.images)))
             return
-        coming: deque[Future[_Loaded | BadImage]] = deque()
+        coming: deque[Future[_Loaded | ImageError]] = deque()
         with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
             try:
                 for index in range(len(self.images)):
@@ -236,8 +236,8 @@ class _Job:
                 for future in coming:
                     future.cancel()
 
-    def _receive(self, index: int, outcome: _Loaded | BadImage) -> None:
-        if isinstance(outcome, BadImage):
+    def _receive(self, index: int, outcome: _Loaded | ImageError) -> None:
+        if isinstance(outcome, ImageError):
             if not self.skip_bad:
                 # An earlier copy of this content may have left the decoding to this one.
                 copies = (i for i, key in self.keys.items() if self.first[key] == index)

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 from PIL import Image, UnidentifiedImageError
 
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, MissingFileError
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.features.decoder_limits import (
@@ -46,7 +46,7 @@ from prolip.features.decoder_limits import (
 )
 from prolip.features.pixels import from_array, to_rgb, turn
 from prolip.io.files import file_state
-from prolip.io.reading import NoFileError, Unreadable, open_regular
+from prolip.io.reading import ReadError, open_regular
 
 Shrink = Callable[[tuple[int, int]], int]  # the integer factor that an image of this size may shrink by
 
@@ -56,7 +56,7 @@ _BY_LINES = ("JPEG", "MPO", "PNG", "BMP", "DIB", "PPM", "TIFF", "TGA", "PCX")  #
 _large_members = Lock()  # held while a large member of an archive is in memory
 
 
-class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caught
+class ImageError(InputError):
     """An image cannot be read; `name` says which, `reason` why."""
 
     def __init__(self, name: str, reason: str) -> None:
@@ -67,11 +67,11 @@ class BadImage(InputError):  # noqa: N818 - reads as what it is where it is caug
         self.reason = reason
 
 
-class MissingImageError(BadImage, FileNotFoundError):
+class MissingImageError(ImageError, FileNotFoundError):
     """The file of an image does not exist."""
 
 
-class NoImageLeft(InputError):  # noqa: N818
+class NoImagesError(InputError):
     """None of several images can be read; `bad` has the name and reason of each."""
 
     def __init__(self, bad: list[tuple[str, str]]) -> None:
@@ -80,16 +80,13 @@ class NoImageLeft(InputError):  # noqa: N818
         self.bad = bad
 
 
-class TooManyBadImages(InputError):  # noqa: N818
-    """More images are unreadable than may be skipped; `bad` has the name and reason of each."""
-
-    def __init__(self, bad: list[tuple[str, str]], images: int, fraction: float) -> None:
-        listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
-        super().__init__(
-            f"{len(bad)} of {images} images cannot be read, more than {100 * fraction:.0f} %: repair or "
-            f"remove them ({listed}{'; ...' if len(bad) > 3 else ''})"
-        )
-        self.bad = bad
+def too_many(bad: list[tuple[str, str]], images: int, fraction: float) -> InputError:
+    """Return the error for more unreadable images, with names and reasons, than may be skipped."""
+    listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
+    return InputError(
+        f"{len(bad)} of {images} images cannot be read, more than {100 * fraction:.0f} %: repair or "
+        f"remove them ({listed}{'; ...' if len(bad) > 3 else ''})"
+    )
 
 
 def huge_factor(size: tuple[int, int]) -> int:
@@ -126,7 +123,7 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
     except InputError:
         raise
     except (OSError, SyntaxError, ValueError, TypeError) as error:
-        raise BadImage(name, str(error)) from error
+        raise ImageError(name, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ class ImageContent:
             return _read(Path(source), name)
         if isinstance(source, bytes):
             if len(source) > FILE_LIMIT:
-                raise BadImage(name, f"it has more than {FILE_LIMIT >> 30} GB")
+                raise ImageError(name, f"it has more than {FILE_LIMIT >> 30} GB")
             return cls(name, hashlib.sha256(source).digest(), source)
         image = load_image(source, name)
         size = f"pixels {image.width} {image.height};".encode()
@@ -190,27 +187,28 @@ class ImageContent:
         else:
             with _open(self.source, self.name) as file:
                 if file_state(file.fileno()) != self.state:
-                    raise BadImage(self.name, "it changed while it was being read")
+                    raise ImageError(self.name, "it changed while it was being read")
                 with _decoded(file, self.name, shrink) as found:
                     yield found
 
 
 def _loaded(image: LazyImage) -> Any:
-    """Load a lazy image; any error of its source is a `BadImage`."""
+    """Load a lazy image; any error of its source is a `ImageError`."""
     try:
         return image.load()
     except MemoryError:
         raise
     except Exception as error:
-        raise BadImage(image.name, " ".join(str(error).split())[:200] or type(error).__name__) from error
+        raise ImageError(image.name, " ".join(str(error).split())[:200] or type(error).__name__) from error
 
 
 def _open(path: Path, name: str) -> IO[bytes]:
     try:
         return open_regular(path, FILE_LIMIT)
-    except Unreadable as error:
-        problem = MissingImageError if isinstance(error, NoFileError) else BadImage
-        raise problem(name, error.reason) from error
+    except MissingFileError as error:
+        raise MissingImageError(name, "the file does not exist") from error
+    except ReadError as error:
+        raise ImageError(name, error.reason) from error
 
 
 def _read(path: Path, name: str) -> ImageContent:
@@ -227,7 +225,7 @@ def _read(path: Path, name: str) -> ImageContent:
             while block := file.read(_AT_ONCE):
                 digest.update(block)
         except OSError as error:
-            raise BadImage(name, error.strerror or str(error)) from error
+            raise ImageError(name, error.strerror or str(error)) from error
     return ImageContent(name, digest.digest(), path, state)
 
 
@@ -243,7 +241,7 @@ def _decoded(stream: IO[bytes], name: str, shrink: Shrink | None) -> Iterator[Im
         rest = shrink(image.size) if shrink else 1
         needed += _memory(image, rest)
     if needed > IMAGE_MEMORY.limit:
-        raise BadImage(
+        raise ImageError(
             name,
             f"its {whole[0]} x {whole[1]} pixels take {needed // 10**6} MB to decode, the limit is "
             f"{IMAGE_MEMORY.limit // 10**6}: set {MEMORY_VARIABLE}={-(-needed // 10**6)} for more",
@@ -259,15 +257,15 @@ def _decoded(stream: IO[bytes], name: str, shrink: Shrink | None) -> Iterator[Im
 
 @contextmanager
 def _reasons(name: str) -> Iterator[None]:
-    """Turn any error inside into a `BadImage` with its reason."""
+    """Turn any error inside into a `ImageError` with its reason."""
     try:
         yield
-    except (MemoryError, BadImage):
+    except (MemoryError, ImageError):
         raise
     except UnidentifiedImageError as error:
-        raise BadImage(name, _unidentified(name)) from error
+        raise ImageError(name, _unidentified(name)) from error
     except Exception as error:  # Pillow's decoders raise nearly anything on a damaged file
-        raise BadImage(name, " ".join(str(error).split()) or type(error).__name__) from error
+        raise ImageError(name, " ".join(str(error).split()) or type(error).__name__) from error
 
 
 def _opened(stream: IO[bytes]) -> tuple[Image.Image, LimitedStream, int]:

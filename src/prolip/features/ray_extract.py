@@ -14,7 +14,7 @@ from typing import Any
 from prolip import encoders
 from prolip.core.errors import InputError
 from prolip.features.extract import Extraction, extract
-from prolip.features.images import BadImage, NoImageLeft
+from prolip.features.images import ImageError, NoImagesError
 from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import require
 from prolip.io.files import file_state
@@ -71,7 +71,7 @@ def extract_on_ray(
                 encoded += len(kept)
             bad += failed
             if failed and not skip_bad:
-                raise BadImage(*failed[0])
+                raise ImageError(*failed[0])
             if progress is not None:
                 progress(known + encoded + len(bad), len(names))
     return RayExtraction(known, encoded, bad)
@@ -121,7 +121,7 @@ class _Encode:
         """Return a batch with its features; where no image can be read, with their names and reasons."""
         try:
             return paths, extract(self.encoder, paths, self.views, skip_bad=True, workers=self.threads)
-        except NoImageLeft as error:
+        except NoImagesError as error:
             return paths, error.bad
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.io.reading import FILE_LIMIT, Unreadable, open_regular, read_bytes
+from prolip.io.reading import FILE_LIMIT, ReadError, open_regular, read_bytes
 
 if TYPE_CHECKING:
     from prolip.core.arrays import Array
@@ -213,9 +213,9 @@ class OnnxModel:
             self._tensors = {tensor.name: tensor for tensor in graph.initializer}
             graph.ClearField("output")
         except (DecodeError, UnicodeDecodeError) as error:
-            raise Unreadable(path, "it is not an ONNX model") from error
+            raise ReadError(path, "it is not an ONNX model") from error
         if not graph.node or not self.outputs:
-            raise Unreadable(path, "it is not an ONNX model")
+            raise ReadError(path, "it is not an ONNX model")
 
     def constant(self, name: str) -> Array | None:
         """Return a tensor of the model, an initializer or a Constant; None for a value that is computed."""
@@ -249,11 +249,11 @@ class OnnxModel:
     def _decode(self, tensor: Any) -> Array:
         kinds = {number: name for name, number in _TYPES.items()}
         if tensor.data_type not in kinds:
-            raise Unreadable(self.path, f"it has a tensor of an unsupported type ({tensor.data_type})")
+            raise ReadError(self.path, f"it has a tensor of an unsupported type ({tensor.data_type})")
         dtype, dims = np.dtype(kinds[tensor.data_type]).newbyteorder("<"), list(tensor.dims)
         size = math.prod(dims) * dtype.itemsize
         if min(dims, default=0) < 0 or size > FILE_LIMIT:
-            raise Unreadable(self.path, f"it has a tensor of the shape {dims}")
+            raise ReadError(self.path, f"it has a tensor of the shape {dims}")
         if tensor.data_location == _EXTERNAL:
             data = self._external({entry.key: entry.value for entry in tensor.external_data}, size)
         elif tensor.HasField("raw_data"):
@@ -262,18 +262,18 @@ class OnnxModel:
             listed = tensor.float_data or tensor.int32_data or tensor.int64_data
             data = np.array(listed).astype(dtype).tobytes()
         if len(data) != size:
-            raise Unreadable(self.path, "it has a tensor of another size than it says")
+            raise ReadError(self.path, "it has a tensor of another size than it says")
         return np.frombuffer(data, dtype).reshape(dims)
 
     def _external(self, where: Mapping[str, str], size: int) -> bytes:
         """Read a tensor from the file beside the model that it names."""
         name = Path(where.get("location", ""))
         if name.is_absolute() or ".." in name.parts or not name.parts:
-            raise Unreadable(self.path, f"it names a file outside its folder: {name}")
+            raise ReadError(self.path, f"it names a file outside its folder: {name}")
         offset = where.get("offset", "0")
         with open_regular(self.path.parent / name) as file:
             try:
                 file.seek(int(offset))
             except (ValueError, OverflowError, OSError) as error:
-                raise Unreadable(self.path, f"a tensor has the offset {offset!r:.40}") from error
+                raise ReadError(self.path, f"a tensor has the offset {offset!r:.40}") from error
             return file.read(size)

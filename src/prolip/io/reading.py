@@ -43,20 +43,12 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-class Unreadable(InputError):  # noqa: N818 - reads as what it is where it is caught
+class ReadError(InputError):
     """A file cannot be read; `path` says which, `reason` why."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"cannot read {path}: {reason}")
         self.path, self.reason = path, reason
-
-
-class NoFileError(Unreadable, MissingFileError):
-    """A file does not exist."""
-
-
-class TooLarge(Unreadable):
-    """A file exceeds a limit, or would unpack to more than it."""
 
 
 def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[bytes]:
@@ -65,14 +57,15 @@ def open_regular(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> IO[by
     try:
         handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:  # a name with a null character is a ValueError
-        problem_class = NoFileError if isinstance(error, FileNotFoundError) else Unreadable
-        raise problem_class(place, getattr(error, "strerror", None) or str(error)) from error
+        if isinstance(error, FileNotFoundError):
+            raise MissingFileError(f"{place} does not exist") from error
+        raise ReadError(place, getattr(error, "strerror", None) or str(error)) from error
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        problem = Unreadable(place, f"it is {kind}")
+        problem = ReadError(place, f"it is {kind}")
     elif status.st_size > limit:
-        problem = TooLarge(place, f"it has {_size(status.st_size)}, the limit is {_size(limit)}")
+        problem = ReadError(place, f"it has {_size(status.st_size)}, the limit is {_size(limit)}")
     else:
         return os.fdopen(handle, "rb")
     os.close(handle)
@@ -85,7 +78,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = FILE_LIMIT) -> bytes:
         try:
             return file.read(os.fstat(file.fileno()).st_size)
         except OSError as error:
-            raise Unreadable(Path(path), error.strerror or str(error)) from error
+            raise ReadError(Path(path), error.strerror or str(error)) from error
 
 
 def read_text(path: str | os.PathLike[str], limit: int = TEXT_LIMIT) -> str:
@@ -93,7 +86,7 @@ def read_text(path: str | os.PathLike[str], limit: int = TEXT_LIMIT) -> str:
     try:
         return read_bytes(path, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(Path(path), f"it is not UTF-8 (byte {error.start})") from error
+        raise ReadError(Path(path), f"it is not UTF-8 (byte {error.start})") from error
 
 
 def read_json(path: str | os.PathLike[str], limit: int = JSON_LIMIT) -> Any:
@@ -102,7 +95,7 @@ def read_json(path: str | os.PathLike[str], limit: int = JSON_LIMIT) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise Unreadable(Path(path), f"it is not JSON: {error}") from error
+        raise ReadError(Path(path), f"it is not JSON: {error}") from error
 
 
 def parse_json(text: str) -> Any:
@@ -124,7 +117,7 @@ def read_rows(path: str | os.PathLike[str], delimiter: str = ",") -> list[list[s
     try:
         return [row for _, row in csv_rows(read_text(path, JSON_LIMIT), delimiter) if row]
     except csv.Error as error:
-        raise Unreadable(Path(path), f"it is not CSV: {error}") from error
+        raise ReadError(Path(path), f"it is not CSV: {error}") from error
 
 
 def read_json_or_rows(path: Path, what: str, headers: tuple[str, ...]) -> Any:
@@ -159,7 +152,7 @@ def read_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
     """Yield the lines of an open file, with their ends; only the last may lack one."""
     while line := file.readline(LINE_LIMIT):
         if len(line) == LINE_LIMIT:
-            raise TooLarge(path, f"it has a line of more than {_size(LINE_LIMIT)}")
+            raise ReadError(path, f"it has a line of more than {_size(LINE_LIMIT)}")
         yield line
 
 
@@ -185,7 +178,7 @@ def read_array(path: Path, mapped: bool = False) -> Array:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
         return array
     except (ValueError, OSError) as error:
-        raise Unreadable(path, str(error)) from error
+        raise ReadError(path, str(error)) from error
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
@@ -195,21 +188,21 @@ def read_arrays(path: Path) -> dict[str, Array]:
             with zipfile.ZipFile(file) as archive:
                 return _members(archive, path, os.fstat(file.fileno()).st_size)
         except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-            raise Unreadable(path, f"it is damaged: {first_line(error)}") from error
+            raise ReadError(path, f"it is damaged: {first_line(error)}") from error
 
 
 def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array]:
     entries = archive.infolist()
     unpacked = sum(entry.file_size for entry in entries)
     if len(entries) > MEMBERS:
-        raise TooLarge(path, f"it holds {len(entries)} arrays, {MEMBERS} are the limit")
+        raise ReadError(path, f"it holds {len(entries)} arrays, {MEMBERS} are the limit")
     if unpacked > max(UNPACKED, RATIO * size):
-        raise TooLarge(path, f"its {_size(size)} unpack to {_size(unpacked)}: save it uncompressed")
+        raise ReadError(path, f"its {_size(size)} unpack to {_size(unpacked)}: save it uncompressed")
     arrays: dict[str, Array] = {}
     for entry in entries:
         name = entry.filename.removesuffix(".npy")
         if name in arrays:
-            raise Unreadable(path, f"it holds two arrays called {name!r}")
+            raise ReadError(path, f"it holds two arrays called {name!r}")
         check_compression(entry, path)
         try:
             with open_member(archive, entry) as member:
@@ -219,7 +212,7 @@ def _members(archive: zipfile.ZipFile, path: Path, size: int) -> dict[str, Array
         except InputError:
             raise
         except Exception as error:  # a damaged stream ends in whatever its decompressor raises
-            raise Unreadable(path, f"{entry.filename} is damaged: {first_line(error)}") from error
+            raise ReadError(path, f"{entry.filename} is damaged: {first_line(error)}") from error
     return arrays
 
 
@@ -227,7 +220,7 @@ def check_compression(entry: zipfile.ZipInfo, path: Path) -> None:
     """Reject a member of a .zip that is neither stored nor deflated."""
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         method = _METHODS.get(entry.compress_type, f"method {entry.compress_type}")
-        raise Unreadable(
+        raise ReadError(
             path,
             f"{entry.filename} is compressed with {method}: pack it again with deflate, or unpack it and "
             "name the folder",
@@ -264,28 +257,28 @@ def _check_header(file: IO[bytes], path: Path, size: int) -> None:
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(file)
     except Exception as error:  # the header is Python text, and may be anything
-        raise Unreadable(path, f"it is not an array of NumPy: {first_line(error)}") from error
+        raise ReadError(path, f"it is not an array of NumPy: {first_line(error)}") from error
     if dtype.hasobject or dtype.kind not in "biufUS":
-        raise Unreadable(path, f"it holds {dtype}, and only numbers and text are read")
+        raise ReadError(path, f"it holds {dtype}, and only numbers and text are read")
     # An empty array may still claim any number of empty rows.
     if min(shape, default=0) < 0 or math.prod(max(1, n) for n in shape) * max(1, dtype.itemsize) > size:
-        raise TooLarge(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
+        raise ReadError(path, f"it claims an array of shape {list(shape)}, and has {_size(size)}")
 
 
 def _load(file: IO[bytes], path: Path) -> Array:
     try:
         found: Array = npy.read_array(file, allow_pickle=False)
         if found.dtype.kind in "SU" and found.size > TEXTS:
-            raise TooLarge(path, f"it holds {found.size:,} texts, {TEXTS:,} are the limit: use numbers")
+            raise ReadError(path, f"it holds {found.size:,} texts, {TEXTS:,} are the limit: use numbers")
         if found.dtype.kind == "S":
             found = np.char.decode(found, "utf-8")
         if found.dtype.kind == "U":
             found.reshape(-1).tolist()  # fails on a number that is not a character
         return found
-    except Unreadable:
+    except ReadError:
         raise
     except (ValueError, OSError, EOFError, MemoryError) as error:
-        raise Unreadable(path, f"it is damaged: {first_line(error)}") from error
+        raise ReadError(path, f"it is damaged: {first_line(error)}") from error
 
 
 def _size(count: int) -> str:

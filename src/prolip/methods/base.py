@@ -43,10 +43,6 @@ class OptionError(UsageError):
         self.option = option
 
 
-class UnusedValidationError(UsageError):
-    """A method has nothing to choose on the validation set that it was given."""
-
-
 @dataclass(frozen=True)
 class Shape:
     """The sizes that decide how many numbers a method trains, in the paper's notation."""
@@ -137,7 +133,7 @@ class Method(ABC):
 
     def _check_validation(self, task: Task, validation: Task) -> None:
         if not self.uses_validation():
-            raise UnusedValidationError(
+            raise UsageError(
                 f"{self.name} has nothing to choose on a validation set with these options: leave out "
                 "validation"
             )

@@ -40,14 +40,6 @@ SOLVERS = ("exact", "adam")
 REPORTED = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")  # sums in the paper's tables
 
 
-class NotATermError(UsageError):
-    """A method is not a bias on the zero-shot logits, and cannot be a term of a sum."""
-
-    def __init__(self, method: str) -> None:
-        super().__init__(f"{method} cannot be a term of a sum: it is not a bias on the zero-shot logits")
-        self.method = method
-
-
 @dataclass(frozen=True)
 class Composition(Method):
     """Terms that are trained together.
@@ -182,7 +174,7 @@ def compose(name: str) -> type[Composition]:
     for member in members:
         cls = registry.get(member)
         if not issubclass(cls, LogitBiasMethod):
-            raise NotATermError(member)
+            raise UsageError(f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits")
         classes.append(cls)
     described = {
         "name": "+".join(members),

@@ -35,17 +35,6 @@ Kind = TypeVar("Kind", Method, Fitted)
 Class = TypeVar("Class", bound=type)
 
 
-class UntrustedModuleError(SavedModelError):
-    """A file names a module that nothing else has imported; `module` is its name."""
-
-    def __init__(self, place: str) -> None:
-        self.module = place.partition(":")[0]
-        super().__init__(
-            f"the model needs {place}, and nothing is imported because a file names it: import {self.module} "
-            f"first, or install the package that has it as an entry point of {ENTRY_POINTS!r}"
-        )
-
-
 _METHODS: dict[str, type[Method]] = {}
 _FITTED: dict[str, type[Fitted]] = {}
 
@@ -203,7 +192,10 @@ def require_trusted(value: Any) -> None:
         module = place.partition(":")[0]
         packages = {known.partition(":")[0].partition(".")[0] for known in entry_points().values()}
         if module not in sys.modules and module.partition(".")[0] not in packages:
-            raise UntrustedModuleError(place)
+            raise SavedModelError(
+                f"the model needs {place}, and nothing is imported because a file names it: import "
+                f"{module} first, or install the package that has it as an entry point of {ENTRY_POINTS!r}"
+            )
 
 
 def _own_names() -> list[str]:

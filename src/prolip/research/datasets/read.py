@@ -20,7 +20,7 @@ from typing import Any
 from prolip.core.arguments import as_text
 from prolip.core.errors import InputError
 from prolip.data.files import existing
-from prolip.data.folders import MissingSplit
+from prolip.data.folders import MissingSplitError
 from prolip.data.imageset import ImageSet, NamedSplits, clean_name, name_key
 from prolip.data.inputs import read_images
 from prolip.data.templates import DEFAULT, templates_for
@@ -163,7 +163,7 @@ def read_folder(folder: Path) -> Benchmark:
             raise InputError(f"{folder} has no test/ and a class with a single image: add images or a test/")
     else:
         splits = {"train": train, "test": _aligned(read_images(folder, split="test", min_classes=1), train)}
-        with suppress(MissingSplit):
+        with suppress(MissingSplitError):
             splits["val"] = _aligned(read_images(folder, split="val", min_classes=1), train)
     return Benchmark(folder.name, folder.name, splits, train.names, DEFAULT)
 

@@ -19,10 +19,6 @@ from prolip.encoders import Encoder
 from prolip.features import LazyImages, extract
 
 
-class NotEncodedError(InputError):
-    """A dataset lacks the features, views, texts or images that a run needs."""
-
-
 @dataclass(frozen=True, eq=False)
 class EncodedSplit:
     """Labels of a split, and features of some of its images."""
@@ -45,7 +41,7 @@ class EncodedSplit:
         """Return features [views, k, width] and labels [k] of images by their indices in the split."""
         rows = self.rows(chosen)
         if views > len(self.x):
-            raise NotEncodedError(f"the run needs {views} views, {len(self.x)} are encoded")
+            raise InputError(f"the run needs {views} views, {len(self.x)} are encoded")
         x = self.x[:views, rows]
         x = x.astype(np.float32) if x.dtype == np.float16 else x  # features of a pack
         return x, np.array([self.labels[i] for i in chosen])
@@ -55,7 +51,7 @@ class EncodedSplit:
         wanted = np.asarray(chosen, np.int64)
         rows = np.searchsorted(self.indices, wanted).clip(max=max(0, len(self.indices) - 1))
         if not len(self.indices) or not np.array_equal(self.indices[rows], wanted):
-            raise NotEncodedError(
+            raise InputError(
                 "some of the drawn images have no features: those of other shots, seeds or protocols"
             )
         return rows
@@ -89,19 +85,19 @@ class EncodedDataset:
     def text(self, template: str = "own") -> Text:
         """Return the class rows [K, D] of a set of templates."""
         if template not in self.texts:
-            raise NotEncodedError(f"{self.name} has templates {', '.join(self.texts)}, not {template!r}")
+            raise InputError(f"{self.name} has templates {', '.join(self.texts)}, not {template!r}")
         return self.texts[template]
 
     def load_encoder(self) -> Encoder:
         """Load the encoder, once in a process."""
         if not self.encoder:
-            raise NotEncodedError(f"{self.name} has features only, and this run needs the encoder")
+            raise InputError(f"{self.name} has features only, and this run needs the encoder")
         return _load(self.encoder, self.device)
 
     def images(self, split: str, chosen: Sequence[int]) -> Sequence[object]:
         """Return images by their indices in a split; they are loaded on access."""
         if not self.encoder:
-            raise NotEncodedError(f"{self.name} has features only, and this run needs the images")
+            raise InputError(f"{self.name} has features only, and this run needs the images")
         return LazyImages([self.paths[split][row] for row in self.splits[split].rows(chosen).tolist()])
 
     def test_split(self, fitted: Fitted) -> tuple[Array, Array]:

@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class NothingToDrawError(InputError):
-    """No run of an experiment is done."""
-
-
 def draw(results: Results) -> Figure:
     """Draw the figure of an experiment."""
     if not results.done:
-        raise NothingToDrawError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
+        raise InputError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
     figure = CHART_KINDS[results.experiment.plot](results)
     if note := _missing_runs(results):
         wrapped = textwrap.wrap(note, int(14 * figure.get_figwidth()))

@@ -22,10 +22,6 @@ DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, Arithmeti
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
 
 
-class DamagedFileError(InputError):
-    """A file of features is not what was written."""
-
-
 def model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]:
     """Return the encoder's head, the class rows, and the text features and projection behind them."""
     named: dict[str, Array | None] = {}
@@ -148,7 +144,7 @@ def read_encoded(source: str | Array, device: str = "auto") -> EncodedDataset:
         return _restore(tensors, parse_json(metadata["dataset"]), device)
     except DAMAGE as error:
         name = source if isinstance(source, str) else "the data from the cluster"
-        raise DamagedFileError(f"{name} is damaged: start the run again, which writes it again") from error
+        raise InputError(f"{name} is damaged: start the run again, which writes it again") from error
 
 
 def _restore(tensors: dict[str, Array], config: dict[str, Any], device: str) -> EncodedDataset:

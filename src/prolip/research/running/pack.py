@@ -37,7 +37,6 @@ from prolip.research.datasets import DATASETS, Benchmark
 from prolip.research.protocols.run import lists_to_tuples
 from prolip.research.running.encoded_file import (
     DAMAGE,
-    DamagedFileError,
     Encoding,
     checksum,
     describe_encoding,
@@ -135,7 +134,7 @@ class Pack:
                 write_tensors(path, tensors, metadata)
             return read_encoding(path), path
         except (*DAMAGE, zlib.error) as error:
-            raise DamagedFileError(f"{file} is missing or damaged: copy the pack again") from error
+            raise InputError(f"{file} is missing or damaged: copy the pack again") from error
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that the pack lacks features for."""

@@ -72,10 +72,6 @@ CREATE INDEX waiting ON runs (status);
 """
 
 
-class ResultStoreError(ProlipError):
-    """A file of results cannot be read or written, or is damaged."""
-
-
 @dataclass(frozen=True)
 class RunResult:
     """A run of a plan, with its result or error."""
@@ -109,7 +105,7 @@ class PlanStatus:
 
 
 def _translate_errors(method: StoreMethod) -> StoreMethod:
-    """Raise errors of a damaged file or a full disk as a `ResultStoreError`."""
+    """Raise errors of a damaged file or a full disk as a `ProlipError`."""
 
     @wraps(method)
     def call(self: ResultStore, *arguments: Any, **named: Any) -> Any:
@@ -117,7 +113,7 @@ def _translate_errors(method: StoreMethod) -> StoreMethod:
             return method(self, *arguments, **named)
         except (*_DAMAGE, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise ResultStoreError(f"{self.path} cannot be used: {why}; choose another file") from error
+            raise ProlipError(f"{self.path} cannot be used: {why}; choose another file") from error
 
     return cast(StoreMethod, call)
 
@@ -161,9 +157,7 @@ class ResultStore:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version != _VERSION and (version or tables):
-            raise ResultStoreError(
-                f"{self.path} has no results of this version of prolip: choose another file"
-            )
+            raise ProlipError(f"{self.path} has no results of this version of prolip: choose another file")
         return bool(version != _VERSION)
 
     def __enter__(self) -> ResultStore:

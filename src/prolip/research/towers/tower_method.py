@@ -18,7 +18,6 @@ import numpy as np
 
 from prolip.core import Fitted, InputError, ModelError, Projected, Task, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch
-from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder, Preprocess
 from prolip.io.environment import require
 from prolip.methods.base import FitContext, Method, OptionError, Progress, Shape
@@ -70,14 +69,6 @@ class SequenceSubset(Sequence[Any]):
         return self.sequence[self.indices[index]]
 
 
-class MissingCapabilityError(ModelError):
-    """An encoder lacks what a method needs; `missing` are the capabilities."""
-
-    def __init__(self, method: str, encoder: str, missing: Capability) -> None:
-        self.missing = missing
-        super().__init__(f"{method} needs {missing.describe()[0]}, and {encoder} does not offer that")
-
-
 class TowerMethod(Method):
     """A method whose gradients go through the text tower or the image tower."""
 
@@ -104,7 +95,9 @@ class TowerMethod(Method):
         encoder = task.encoder
         towers = encoder.towers(copy)
         if missing := self.needs & ~towers.offers:
-            raise MissingCapabilityError(self.name, encoder.name, missing)
+            raise ModelError(
+                f"{self.name} needs {missing.describe()[0]}, and {encoder.name} does not offer that"
+            )
         if task.text.classes is None:
             raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
         if (self.reads_images or self.view_area is not None) and len(task.images) != task.n:

@@ -18,10 +18,6 @@ from prolip.methods.base import Progress
 from prolip.solvers.adam import Steps
 
 
-class DivergenceError(ProlipError):
-    """The loss is not finite any more."""
-
-
 def build_optimizer(steps: Steps, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Create the optimizer of these parameters: SGD, Adam, or AdamW where there is a weight decay."""
     common: dict[str, Any] = {"lr": steps.lr, "weight_decay": steps.decay}
@@ -77,7 +73,7 @@ def train(
         optimizer.step()
         losses.append(float(value.detach()))
         if not math.isfinite(losses[-1]):
-            raise DivergenceError(f"training diverged at step {step + 1}: lower lr (it is {steps.lr:g})")
+            raise ProlipError(f"training diverged at step {step + 1}: lower lr (it is {steps.lr:g})")
         if validation_score is not None and ((step + 1) % per_epoch == 0 or step + 1 == total):
             with torch.no_grad():
                 accuracy = validation_score()
