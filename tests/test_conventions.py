@@ -22,7 +22,6 @@ THIRD_PARTY = {
     "models.callback",  # click.Group: what `prolip models` runs without a subcommand
     "block.forward",  # torch: wrapped for a while, then put back
     "view.flags.writeable",  # NumPy: a read-only view
-    "model.ir_version",  # a message of protobuf
 }
 THIRD_PARTY_NAMES = {"_asdict", "_replace", "grad"}  # of a named tuple; of a tensor
 
