@@ -74,6 +74,16 @@ def as_labels(y: Any, classes: int) -> Array:
     return array
 
 
+def as_groups(groups: Any, n: int) -> Array:
+    """Number groups [n] from 0; None is a group for each image."""
+    if groups is None:
+        return np.arange(n)
+    array = to_numpy(groups)
+    if array.shape != (n,) or array.dtype.kind not in "iu":
+        raise InputError(f"groups must be {n} integers, got {array.dtype} {list(array.shape)}")
+    return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
 def unit_rows(x: Array) -> Array:
     """Scale rows to unit length; a zero row stays zero."""
     return x / np.maximum(row_lengths(x), 1e-12)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, as_labels, read_only, require_directions
+from prolip.core.arrays import Array, as_features, as_groups, as_labels, read_only, require_directions
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -33,6 +33,9 @@ class Task:
         The encoder's last linear map. None is the black box: x is already the embedding.
     scale
         What cosines are multiplied by before the softmax: 1 / temperature.
+    groups
+        The group [n] of each image, any integers. Images of a group are alike, such as near-copies, or photos
+        of one animal: they stay in one fold, and count as one image in figures. None: each is its own group.
 
     Examples
     --------
@@ -48,6 +51,7 @@ class Task:
     text: Text
     head: Head | None = None
     scale: float = 100.0
+    groups: Array = None  # type: ignore[assignment]  # in a task it is always an array
 
     if TYPE_CHECKING:  # what the constructor takes is wider than what the fields are
 
@@ -58,10 +62,13 @@ class Task:
             text: Text | ArrayLike,
             head: Head | None = None,
             scale: float = 100.0,
+            groups: ArrayLike | None = None,
         ) -> None: ...
 
     def __repr__(self) -> str:
         size = f"{self.n} images of {self.classes} classes, {self.views} views"
+        if self.independent < self.n:
+            size += f", {self.independent} groups"
         return f"Task({size}, {self.x.shape[-1]} features)"
 
     def __post_init__(self) -> None:
@@ -84,8 +91,10 @@ class Task:
             raise InputError(f"{x.shape[1]} images but {len(y)} labels")
         if not (self.scale > 0 and self.scale < float("inf")):
             raise InputError(f"scale must be a positive number, got {self.scale}")
-        x, y = read_only(x), read_only(y)
-        for field, value in (("x", x), ("y", y), ("text", text), ("scale", float(self.scale))):
+        groups = as_groups(self.groups, len(y))
+        x, y, groups = read_only(x), read_only(y), read_only(groups)
+        values = {"x": x, "y": y, "text": text, "scale": float(self.scale), "groups": groups}
+        for field, value in values.items():
             object.__setattr__(self, field, value)
 
     @property
@@ -118,6 +127,19 @@ class Task:
         """N, images per class: the mean over classes that have any."""
         return self.n / len(np.unique(self.y))
 
+    @cached_property
+    def weights(self) -> Array:
+        """What each image counts [n], so that the images of a group and class count as one together."""
+        _, place, sizes = np.unique(
+            self.groups * self.classes + self.y, return_inverse=True, return_counts=True
+        )
+        return read_only(1 / sizes[place])
+
+    @property
+    def independent(self) -> int:
+        """How many images there are if each group of each class counts as one."""
+        return round(float(self.weights.sum()))
+
     def rows(self) -> tuple[Array, Array]:
         """All views as rows: features [V * n, Do] and their labels [V * n]."""
         return self.x.reshape(-1, self.x.shape[2]), np.tile(self.y, self.views)
@@ -128,7 +150,7 @@ class Task:
 
     def with_features(self, x: Array, head: Head | None) -> Task:
         """The same labels and text on other features."""
-        return Task(x, self.y, self.text, head, self.scale)
+        return Task(x, self.y, self.text, head, self.scale, self.groups)
 
     def with_scale(self, scale: float) -> Task:
         """The same task at another temperature."""
@@ -136,4 +158,5 @@ class Task:
 
     def subset(self, images: Array) -> Task:
         """Only these images, all their views."""
-        return Task(self.x[:, images], self.y[images], self.text, self.head, self.scale)
+        groups = self.groups[images]
+        return Task(self.x[:, images], self.y[images], self.text, self.head, self.scale, groups)
