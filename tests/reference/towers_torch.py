@@ -114,7 +114,7 @@ def problems(kind: str) -> Iterator[TowerProblem]:
         others = [[encoder.preprocess.augment(p, rng) for p in pictures] for _ in range(views - 1)]
         crops = np.stack([centres, *(np.stack(view) for view in others)])
         x = np.stack([encoder.encode(view) for view in crops])
-        rest = (text, encoder.head, SCALE, encoder, (template,))
+        rest = (text, encoder.head, SCALE, None, encoder, (template,))
         task = TowerTask(x, labels, *rest, tuple(pictures))
         validation = TowerTask(encoder.encode(held[1]), held[2], *rest, tuple(held[0]))
         name = f"{kind}, {shots} shots, {views} views"

@@ -38,7 +38,7 @@ class TowerTask(Task):
 
     Examples
     --------
-    >>> task = TowerTask(x, y, text, encoder.head, encoder.scale, encoder)      # doctest: +SKIP
+    >>> task = TowerTask(x, y, text, encoder.head, encoder.scale, encoder=encoder)      # doctest: +SKIP
     >>> methods.create("coop", epochs=5).fit(task)                              # doctest: +SKIP
     """
 
@@ -52,7 +52,8 @@ class TowerTask(Task):
         """Return the task with only these images, in all their views."""
         chosen = np.arange(self.n)[images]
         kept = SequenceSubset(self.images, chosen.tolist()) if len(self.images) else ()
-        return dataclasses.replace(self, x=self.x[:, chosen], y=self.y[chosen], images=kept)
+        rows = {"x": self.x[:, chosen], "y": self.y[chosen], "groups": self.groups[chosen]}
+        return dataclasses.replace(self, **rows, images=kept)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class TowerMethod(Method):
 
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task with the encoder and the images behind its features."""
-        return TowerTask(task.x, task.y, task.text, task.head, task.scale, encoder, tuple(templates), images)
+        features = task.x, task.y, task.text, task.head, task.scale, task.groups
+        return TowerTask(*features, encoder, tuple(templates), images)
 
     def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Encoder, Towers]:
         """Return the encoder of a task and its towers, or raise what is missing."""
