@@ -52,8 +52,8 @@ class TowerTask(Task):
         """Return the task with only these images, in all their views."""
         chosen = np.arange(self.n)[images]
         kept = SequenceSubset(self.images, chosen.tolist()) if len(self.images) else ()
-        rows = {"x": self.x[:, chosen], "y": self.y[chosen], "groups": self.groups[chosen]}
-        return dataclasses.replace(self, **rows, images=kept)
+        x, y, groups = self.x[:, chosen], self.y[chosen], self.groups[chosen]
+        return dataclasses.replace(self, x=x, y=y, groups=groups, images=kept)
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class TowerMethod(Method):
 
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task with the encoder and the images behind its features."""
-        features = task.x, task.y, task.text, task.head, task.scale, task.groups
-        return TowerTask(*features, encoder, tuple(templates), images)
+        x, y, text, head, scale, groups = task.x, task.y, task.text, task.head, task.scale, task.groups
+        return TowerTask(x, y, text, head, scale, groups, encoder, tuple(templates), images)
 
     def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Encoder, Towers]:
         """Return the encoder of a task and its towers, or raise what is missing."""
