@@ -1,6 +1,6 @@
 """Accuracy of methods beside each other, and of the default beside itself with more to learn from.
 
-    python benchmarks/accuracy.py [--data data] [--only methods views descriptions unlabelled]
+    python benchmarks/accuracy.py [--data data] [--only methods views unlabelled]
                                   [--sets pets37 ..] [--shots 1 4 16] [--seeds 5]
                                   [--methods gda rla:lam=1/N ..] [--csv runs.csv] [--markdown table.md]
                                   [--test] [--pool 100000]
@@ -10,11 +10,6 @@ have options: name:option=value:option=value. Runs are added to the --csv file a
 
 `views`: N training photos of each class in several augmented views, the other training photos to predict; the
 gain over one view with its standard error over draws.
-
-`descriptions`: `bird_descriptions.json` has three sentences for each of sixteen of the sixty species of
-birds60, written from field guides without looking at the photos. Zero-shot and fitted accuracy with the
-template alone ("name"), all prompts at equal weights ("equal"), and the weights that `fit` finds
-("weighted").
 
 `unlabelled`: `predict --transductive` and `fit --unlabelled` beside the plain prediction, in points: all
 images at once; a quarter of the classes present; a pool (a random half of the images) for the other half; the
@@ -39,12 +34,9 @@ import numpy as np
 
 from method_tasks import DEFAULT, DEVELOPMENT, REPORTED, Trial, has, trial
 from prolip import Task, methods
-from prolip.api.model import Recipe
-from prolip.api.support import ImageSource
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.data import as_templates, builtin, read_images, sample_few_shot
-from prolip.data.descriptions import as_descriptions, descriptions_of
 from prolip.encoders import Encoder, load
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
@@ -200,38 +192,6 @@ def views_accuracy(task: Task, chosen: Array, views: int) -> float:
     return percent(methods.create(DEFAULT).fit(few).logits(task.x[0, rest]), task.y[rest])
 
 
-# Descriptions
-
-
-def show_descriptions(options: argparse.Namespace) -> None:
-    descriptions = as_descriptions(Path(__file__).with_name("bird_descriptions.json"))
-    encoder, recipe = load("offline"), Recipe(descriptions=descriptions)
-    names = read_images(options.data / "images" / "birds60", split="train").names
-    whole, x_test, y_test = photos(options.data, "birds60")
-    described = [k for k, name in enumerate(names) if descriptions_of(descriptions, name)]
-    for title, classes in (("16 described", described), ("all 60, 16 described", list(range(60)))):
-        place = np.full(60, -1)
-        place[classes] = np.arange(len(classes))
-        own, known = [names[k] for k in classes], place[y_test] >= 0
-        for shots in options.shots:
-            found = defaultdict(list)
-            for seed in range(1, options.seeds + 1):
-                chosen = few_shot(whole.y, shots, seed)
-                chosen = chosen[place[whole.y[chosen]] >= 0]
-                x, y = whole.x[0, chosen], place[whole.y[chosen]]
-                texts = {
-                    "name": encoder.text(own, recipe.templates),
-                    "equal": ImageSource(encoder).text(recipe, own),
-                    "weighted": ImageSource(encoder).text(recipe, own, x, y),
-                }
-                for kind, text in texts.items():
-                    task = Task(x, y, text, encoder.head, encoder.scale)
-                    fits = [methods.create(method).fit(task) for method in ("zero_shot", DEFAULT)]
-                    found[kind].append([percent(f.logits(x_test[known]), place[y_test[known]]) for f in fits])
-            cells = (f"{kind} {np.mean(runs, axis=0).round(1).tolist()}" for kind, runs in found.items())
-            print(f"{title:<22} {shots:>2} a class   [zero-shot, fitted]: " + "   ".join(cells), flush=True)
-
-
 # Unlabelled images
 
 COLUMNS = ("transductive", "few classes", "pool", "mixed pool")
@@ -354,7 +314,6 @@ def time_pool(data: Path, count: int) -> None:
 PARTS = {
     "methods": show_methods,
     "views": show_views,
-    "descriptions": show_descriptions,
     "unlabelled": show_unlabelled,
 }
 

@@ -100,7 +100,6 @@ def test_a_missing_file_is_a_file_not_found_error(colour_model, tmp_path):
         "folder": lambda: FewShotClassifier().fit(missing),
         "one image": lambda: colour_model.predict(missing / "a.jpg"),
         "several images": lambda: colour_model.predict([missing / "a.jpg", missing / "b.jpg"]),
-        "descriptions": lambda: FewShotClassifier(descriptions=missing / "d.json").fit(tmp_path),
     }
     for name, use in uses.items():
         with pytest.raises(FileNotFoundError) as caught:
@@ -149,10 +148,9 @@ def test_labels_are_refused_where_they_do_not_belong(colour_model):
         {},
         {"method": "prolip", "lam": "1/N", "shots": 2, "seed": 3, "views": 2},
         {"method": "prolip", "lam": 0.5, "templates": "a {}", "options": {"solver": "exact"}},
-        {"templates": ["a {}", "the {}"], "calibrate": False, "descriptions": {"red": ["blood"]}},
+        {"templates": ["a {}", "the {}"], "calibrate": False},
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*have no description")
 def test_a_loaded_classifier_has_the_parameters_that_it_was_saved_with(photos, tmp_path, params):
     clf = FewShotClassifier(store=False, **params).fit(photos)
     clf.save(tmp_path / "model")

@@ -32,8 +32,7 @@ def fitted(offline):
         {"model": ""}, {"model": None}, {"method": ""}, {"method": None}, {"lam": ""}, {"views": None},
         {"seed": None}, {"shots": 0}, {"shots": ""}, {"templates": ""}, {"templates": []},
         {"templates": [""]},
-        {"descriptions": ""}, {"descriptions": {}}, {"descriptions": []}, {"device": ""}, {"device": None},
-        {"store": ""}, {"options": ""}, {"options": []},
+        {"device": ""}, {"device": None}, {"store": ""}, {"options": ""}, {"options": []},
     ],
     ids=str,
 )  # fmt: skip

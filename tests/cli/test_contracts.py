@@ -14,7 +14,7 @@ from pictures import COLOURS, blotch
 
 CONTRACTS = json.loads((Path(__file__).parent / "contracts.json").read_text())
 # Objects whose keys are names of the user's, or depend on the method.
-OPEN = {"sorted", "left_out", "options", "config", "descriptions", "prompt_names", "files"}
+OPEN = {"sorted", "left_out", "options", "config", "prompt_names", "files"}
 
 
 def keys(value):

@@ -17,7 +17,6 @@ from prolip.app.state import State
 from prolip.core import InputError, ProlipError
 from prolip.core.names import normalize_name
 from prolip.data import read_images
-from prolip.data.descriptions import as_descriptions, descriptions_of
 
 NFC = "caf\u00e9"
 NFD = "cafe\u0301"
@@ -138,10 +137,6 @@ def test_classes_are_found_and_renamed_in_any_spelling(model):
     assert classes.rename_classes(model, {NFD: "the\u0301"}).classes == ("bar", "th\u00e9")
     with pytest.raises(ProlipError):
         classes.rename_classes(model, {"bar": NFD})
-
-
-def test_descriptions_in_any_spelling():
-    assert descriptions_of(as_descriptions({NFD: "a small place"}), NFC) == ("a small place",)
 
 
 def test_names_of_a_page(tmp_path):

@@ -11,7 +11,6 @@ from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
 from prolip.core.names import normalize_label
 from prolip.data import as_templates
-from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 
@@ -59,7 +58,6 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     saved, hints = dict(config["recipe"]), get_type_hints(Recipe)
     _check("its recipe", saved, {name: hint for name, hint in hints.items() if name in saved}, exact=True)
     saved["templates"] = as_templates(saved.get("templates"))
-    saved["descriptions"] = as_descriptions(saved.get("descriptions") or None)
     return Recipe(**saved)
 
 

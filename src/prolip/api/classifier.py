@@ -24,7 +24,6 @@ from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.core.arrays import Array, log_softmax, softmax, unit_rows
 from prolip.core.errors import not_fitted
 from prolip.data import as_templates
-from prolip.data.descriptions import as_descriptions
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
 from prolip.evaluate.confidence import Confidence
@@ -71,8 +70,6 @@ class FewShotClassifier:
         Images per class to sample for the fit; None takes all.
     templates
         A prompt with a `{}` for the class name, or several; or the name of a dataset, for its prompts.
-    descriptions
-        Sentences for each class besides the templates: a mapping, or a JSON or CSV file.
     device
         Where the encoder runs: "auto", "cpu", "cuda" or "mps".
     store
@@ -118,7 +115,6 @@ class FewShotClassifier:
         *,
         shots: int | None = None,
         templates: str | Sequence[str] | None = None,
-        descriptions: Mapping[str, Sequence[str]] | str | Path | None = None,
         device: str = "auto",
         store: str | Path | bool | None = None,
         skip_bad: bool | float = False,
@@ -134,7 +130,6 @@ class FewShotClassifier:
         self.seed = seed
         self.shots = shots
         self.templates = templates
-        self.descriptions = descriptions
         self.device = device
         self.store = store
         self.skip_bad = skip_bad
@@ -518,9 +513,9 @@ class FewShotClassifier:
         """Check the options of a fit."""
         check_device(self.device)
         options = {} if self.options is None else self.options
-        texts = tuple(as_templates(self.templates)), as_descriptions(self.descriptions)
+        templates = tuple(as_templates(self.templates))
         recipe = Recipe(
-            self.method, self.lam, options, self.views, self.seed, *texts, self.calibrate, shots=self.shots
+            self.method, self.lam, options, self.views, self.seed, templates, self.calibrate, shots=self.shots
         )
         if hasattr(self, "model_") and self.model_.recipe.method == self.method:
             self.model_.method()  # the name may come from a file, and must be trusted

@@ -8,7 +8,6 @@ from typing import Any
 from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe, Support
 from prolip.api.support import ImageSource
-from prolip.api.texts import check_descriptions
 from prolip.core import Fitted, Projected, Task, UsageError
 from prolip.core.arguments import as_text
 from prolip.core.names import normalize_name
@@ -47,7 +46,6 @@ def fit_names(source: ImageSource, recipe: Recipe, classes: Sequence[str]) -> Ad
     names = [normalize_name(as_text(name, "a class")) for name in classes]
     if len(names) < 2:
         raise UsageError(f"at least two classes are needed, got {len(names)}")
-    check_descriptions(recipe, source.prompt_names(recipe, names))
     text = source.text(recipe, names)
     settings = create("zero_shot").to_settings()
     seconds = time.perf_counter() - started

@@ -12,7 +12,7 @@ from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.predict import features
 from prolip.api.support import ImageSource, ReadOptions, new_images, require_all_classes
-from prolip.core import HeldOutPredictions, Task, Text, UsageError
+from prolip.core import HeldOutPredictions, Task, UsageError
 from prolip.core.capabilities import Capability
 from prolip.core.names import normalize_name
 from prolip.data import class_names
@@ -52,7 +52,7 @@ def add_images(
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
     if empty := [known[k] for k in set(labels) - set(y.tolist())]:
         raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
-    text = source.text(recipe, known, x[0], y)
+    text = source.text(recipe, known)
     hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
     support = Support(hashes, source.task(x, y, text), tuple(found.bad))
     new = fit_support(model.encoder, recipe, known, support)
@@ -71,8 +71,6 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     classes, source = [*model.classes, *new], ImageSource(model.encoder)
     text = source.text(model.recipe, classes)
-    if model.recipe.descriptions:  # the old rows are weighted by images
-        text = Text(np.concatenate([model.text.rows, text.rows[len(model.text) :]]), text.classes)
     fitted, support = model.fitted.with_text(text), model.support
     before = after = None
     if support.task is not None:

@@ -8,7 +8,6 @@ from typing import Any
 from prolip import methods
 from prolip.core import Fitted, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, softmax, to_python_scalar
-from prolip.core.capabilities import Capability
 from prolip.data import as_templates
 from prolip.data.sampling import check_shots
 from prolip.encoders import Encoder
@@ -26,7 +25,6 @@ class Recipe:
     views: int = 1  # of each training image
     seed: int = 0  # for augmented views and folds
     templates: tuple[str, ...] = field(default_factory=lambda: tuple(as_templates(None)))
-    descriptions: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sentences (`api.texts`)
     calibrate: bool = True  # by cross-validation on the training images
     prompt_names: dict[str, str] = field(default_factory=dict)  # of classes that prompts name differently
     shots: int | None = None  # images per class that are sampled for the fit; None takes all
@@ -62,7 +60,6 @@ class Recipe:
             "seed": self.seed,
             "shots": self.shots,
             "templates": None if self.templates == tuple(as_templates(None)) else given,
-            "descriptions": {name: list(each) for name, each in self.descriptions.items()} or None,
             "options": dict(self.options) or None,
             "calibrate": self.calibrate,
         }
@@ -77,11 +74,7 @@ class Recipe:
         for name, value in (("lam", self.lam), ("seed", self.seed)):
             if value is not None and name in takes:
                 options.setdefault(name, value)
-        method = methods.create(self.method, **options)
-        own_texts = Capability.TEXT_FEATURES in method.needs
-        if self.descriptions and (own_texts or method.trains_tower):
-            raise UsageError(f"{self.method} uses the templates in its own way: it takes no descriptions")
-        return method
+        return methods.create(self.method, **options)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,6 @@ from prolip.api.inputs import (
     split_labels,
 )
 from prolip.api.model import Recipe, Support
-from prolip.api.texts import check_descriptions, class_texts
 from prolip.core import InputError, Task, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array, to_python_scalar
@@ -117,9 +116,9 @@ class ImageSource:
         """Return what the prompts call each class; refuse names that prompts cannot tell apart."""
         return list(class_names(recipe.prompt_names_of(classes)))
 
-    def text(self, recipe: Recipe, classes: Sequence[Any], x: Array | None = None, y: Any = ()) -> Text:
-        """Return the text rows of classes; features [n, width] and labels [n] weight their descriptions."""
-        return class_texts(self.encoder, recipe, self.prompt_names(recipe, classes), x, y)
+    def text(self, recipe: Recipe, classes: Sequence[Any]) -> Text:
+        """Return the text rows of classes."""
+        return self.encoder.text(self.prompt_names(recipe, classes), recipe.templates)
 
     def task(self, x: Array, y: Any, text: Text) -> Task:
         """Build the task of features [V, n, width] and labels [n]."""
@@ -128,7 +127,6 @@ class ImageSource:
     def read(self, labelled: Labelled, recipe: Recipe, progress: Progress | None = None) -> Support:
         """Sample images, encode them, drop copies, and add the texts of their classes."""
         names = self.prompt_names(recipe, labelled.classes)
-        check_descriptions(recipe, names)
         warn_of_short_classes(labelled.y, recipe.shots)
         chosen = sample_few_shot(labelled.y, recipe.shots, recipe.seed)
         found = self.features([labelled.images[i] for i in chosen], range(recipe.views), progress)
@@ -142,7 +140,7 @@ class ImageSource:
         if empty := sorted(set(range(len(names))) - set(y)):
             why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
             raise InputError(f"class {labelled.classes[empty[0]]!r} has no image left: {why}")
-        text = class_texts(self.encoder, recipe, names, found.features[0, fresh], y)
+        text = self.encoder.text(names, recipe.templates)
         return Support(
             tuple(found.hashes[i] for i in fresh),
             self.task(found.features[:, fresh], y, text),

@@ -162,9 +162,6 @@ class TrainingInput:
     template: tuple[str, ...] = shared(
         option("--template", multiple=True, help="Prompt with {} for the class, or a dataset's name."), ()
     )
-    descriptions: Path | None = shared(
-        option("--descriptions", type=PATH, help="A .json, .csv or .tsv file with sentences for each class.")
-    )
 
     def classifier(self, images: ImageInput, **options: Any) -> FewShotClassifier:
         """Return a classifier with these options, not yet fitted."""
@@ -177,7 +174,7 @@ class TrainingInput:
             templates = self.template[0]  # the name of a dataset
         return FewShotClassifier(
             self.model, seed=self.seed, shots=self.shots, templates=templates,
-            descriptions=self.descriptions, **images.settings(), **options,
+            **images.settings(), **options,
         )  # fmt: skip
 
 

@@ -112,12 +112,6 @@ def _classes(config: dict[str, Any]) -> str:
         text += f"\n\nThe prompt of a class is {prompts}, with its name for `{{}}`"
         text += " (underscores are spaces)"
         text += "; their embeddings are averaged." if len(config["templates"]) > 1 else "."
-    if config.get("recipe", {}).get("descriptions"):
-        text += (
-            "\n\nDescriptions of the classes are used, too, weighted by how well they fit the images. Their "
-            "weighted means are in prolip's own model and in `classifier.onnx`; a program that makes prompts "
-            "from a template does not use them."
-        )
     return text
 
 

@@ -120,17 +120,6 @@ def read_rows(path: str | os.PathLike[str], delimiter: str = ",") -> list[list[s
         raise ReadError(Path(path), f"it is not CSV: {error}") from error
 
 
-def read_json_or_rows(path: Path, what: str, headers: tuple[str, ...]) -> Any:
-    """Read a .json file, or the rows of a .csv or .tsv file without their header."""
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        return read_json(path)
-    if suffix not in (".csv", ".tsv"):
-        raise InputError(f"{path}: {what} are a .json, .csv or .tsv file")
-    rows = read_rows(path, "\t" if suffix == ".tsv" else ",")
-    return rows[1:] if rows and rows[0][0].strip().lower() in headers else rows
-
-
 def csv_rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV text, each with the number of its last line."""
 
