@@ -265,15 +265,17 @@ def show_ray(data: Path, folder: Path) -> None:
     except ImportError:
         print("      ray: not installed")
         return
-    from prolip.features.ray_extract import extract_on_ray
+    from prolip.encoders import load
+    from prolip.features.pool_extract import store_features
+    from prolip.io.pool import open_pool
 
-    paths = list((data / "images").rglob("*.jpg"))
+    encoder, paths = load("offline"), list((data / "images").rglob("*.jpg"))
     ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
     seconds = {}
     for workers in (1, 2, 1, 2):
         began = time.perf_counter()
-        with tempfile.TemporaryDirectory() as store:
-            extract_on_ray("offline", paths, FeatureStore(store), workers=workers)
+        with tempfile.TemporaryDirectory() as store, open_pool(workers, "local") as pool:
+            store_features(pool, encoder, paths, FeatureStore(store))
         seconds[workers] = min(seconds.get(workers, 1e9), time.perf_counter() - began)
     ray.shutdown()
     measured = f"{seconds[2]:.1f} s ({seconds[1] / seconds[2]:.2f} times as fast)"

@@ -56,7 +56,6 @@ WORDS: dict[str, list[str]] = {
         "seed=" + "9" * 5000,
     ],
     "device": ["nosuch", "abacus:0", "x" * 300],
-    "shard": ["0/1", "2/1", "1", "1/0", "-1/2", "/", "a/b", "1/2/3", "²/³"],
     "against": ["nosuch"],
     "name": ["nosuch", "x" * 300],
     "datasets": ["nosuch", ",", "photos,", "x" * 300],
@@ -65,8 +64,6 @@ WORDS: dict[str, list[str]] = {
     "seeds": ["0", "-1", "x", "5-1", "1-", "1,,2", "9" * 5000],
     "only": ["nosuch"],
     "rename": ["x", "=", "red=", "=red", "nosuch=x"],
-    "merge": ["x", "red,green=", "nosuch,red=x"],
-    "remove": ["nosuch"],
     "host": ["nosuch.invalid", "0.0.0.0"],
 }
 
@@ -114,16 +111,15 @@ def prepare(root: Path) -> dict[str, str]:
         for i in range(2):
             blotch(colour, 10 * k + i, size=8).save(root / "photos" / name / f"{i}.png")
     names = {
-        "path": "model", "models": "model", "source": "photos", "sources": "photos", "store": "nowhere",
+        "path": "model", "models": "model", "source": "photos", "sources": "photos",
         "out": "out", "predict out": "out.csv", "eval out": "out.csv", "check out": "out.csv",
-        "report out": "out.html", "curve out": "out.svg", "plot out": "out.svg",
+        "embed out": "out.npz",
+        "report out": "out.html", "curve out": "out.html", "plot out": "out.svg",
         "results": "results.sqlite", "folder": "project",
     }  # fmt: skip
     words = {
-        "convert source": "hf:nosuch",
         "name": "validation_free",
         "to": "onnx",
-        "convert to": "hf",
         "port": "0",
     }
     return {**{key: str(root / name) for key, name in names.items()}, **words, "root": str(root)}

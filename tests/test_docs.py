@@ -1,16 +1,21 @@
 """The pages of the documentation: their code runs, their links lead somewhere, and none is too long."""
 
+import importlib
 import re
 
 import pytest
 
+import prolip
 from doc_pages import PAGES, ROOT, Session, blocks, draw, fill
 from graph_models import WIDTH, write_graphs
 from hub_server import serving
+from odd_lines import commands
 from prolip import demo
+from prolip.cli import root
 from prolip.encoders import MODELS
 from prolip.encoders.pretrained import PretrainedModel
 
+OTHER_OPTIONS = {"--only", "--test", "--draws", "--seeds", "--shots", "--pool", "--kills"}  # of benchmarks
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 with_code = [
     page for page in PAGES if any(b.language in ("sh", "python") and not b.condition for b in blocks(page))
@@ -65,3 +70,39 @@ def test_a_page_is_short_and_its_code_is_fenced(page):
     assert not re.search(r"\n\n    (?![-*\d ])\S", re.sub(r"```.*?```", "", text, flags=re.DOTALL)), (
         "an indented block"
     )
+
+
+def code_spans(page):
+    """Inline code, and the lines of code blocks."""
+    text = page.read_text(encoding="utf-8")
+    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    return [*inline, *(line for block in fenced for line in block.splitlines())]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_and_options_that_a_page_names_exist(page):
+    everywhere = {option for command in commands().values() for p in command.params for option in p.opts}
+    for span in code_spans(page):
+        words = re.split(r"[\s=|&;(]+", span.partition("#")[0])
+        path = ()
+        if words[0] == "prolip" and len(words) > 1 and words[1].isalpha() and words[1].islower():
+            path = next((p for p in ((words[1],), tuple(words[1:3])) if p in commands()), None)
+            assert path or words[1] in root.commands, span
+        elif not words[0].startswith("--"):
+            continue  # another program, or a name
+        known = {opt for p in commands()[path].params for opt in p.opts} if path else everywhere
+        used = {word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)}
+        assert used - known - {"--help"} <= OTHER_OPTIONS, span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_python_names_of_a_page_exist(page):
+    for name in {n for span in code_spans(page) for n in re.findall(r"\bprolip(?:\.\w+)+", span)}:
+        if name.endswith((".py", ".json", ".html", ".sqlite")):
+            continue
+        value, *rest = prolip, *name.split(".")[1:]
+        for part in rest:
+            if not hasattr(value, part):
+                importlib.import_module(f"{value.__name__}.{part}")
+            value = getattr(value, part)

@@ -20,7 +20,6 @@ from prolip.api import save as keep
 from prolip.core import ProlipError, SavedModelError
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.card import model_card
-from prolip.features.embed import embed
 from prolip.features.store import FeatureStore
 from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import cache_dir
@@ -131,14 +130,14 @@ def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     Path("nowhere").symlink_to("gone")
-    suffix = {"predict": ".csv"}.get(command, "")
+    suffix = {"predict": ".csv", "embed": ".npz"}.get(command, "")
     if place == "nowhere" and suffix:
         Path(f"nowhere{suffix}").symlink_to("gone")
     arguments = {
         "fit": ("fit", "photos", "-o", place),
         "predict": ("predict", "model", "photos", "--out", place + suffix),
         "export": ("export", "model", "--to", "onnx", "-o", place),
-        "embed": ("embed", "photos", "-o", place),
+        "embed": ("embed", "model", "photos", "-o", place + suffix),
     }[command]
     code, _, err = prolip(*arguments)
     assert code in (1, 2)
@@ -216,18 +215,6 @@ def test_a_recipe_imports_no_module(colour_model, use, tmp_path, monkeypatch):
     }
     with pytest.raises(SavedModelError):
         uses[use]()
-
-
-def test_two_runs_of_embed_share_a_store(offline, tmp_path):
-    paths = [tmp_path / f"{name}.png" for name in COLOURS]
-    for path in paths:
-        blotch(COLOURS[path.stem], 1).save(path)
-    runs = [threading.Thread(target=embed, args=(offline, paths, tmp_path / "store")) for _ in range(2)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    assert embed(offline, paths, tmp_path / "store").already == len(paths)
 
 
 def test_readers_of_a_model_that_is_overwritten_always_find_one(colour_model, offline, tmp_path):

@@ -204,7 +204,7 @@ def test_images_to_predict_may_be_damaged_but_not_all(prolip, photos, tmp_path, 
     assert "3 images could not be read" in err
     assert prolip("predict", saved, red, "--strict")[0] == 1
     (red / "3.png").write_bytes(b"not an image")
-    for command in (("predict", saved, red), ("embed", red, "-o", tmp_path / "store")):
+    for command in (("predict", saved, red), ("embed", saved, red, "-o", tmp_path / "index.npz")):
         code, out, err = prolip(*command)
         assert (code, out) == (1, "")
         assert "none of the 4 images can be read" in err
@@ -511,8 +511,9 @@ def test_no_arguments_show_help_and_a_wrong_command_is_guessed(prolip):
 
 def test_help_lists_every_command_with_a_whole_sentence(prolip):
     out = prolip("--help")[1]
-    listed = out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    listed = re.findall(r"^  ([a-z]+  .*)$", out.partition("Everyday:\n")[2], re.MULTILINE)
     assert [line.split()[0] for line in listed] == list(root.commands)
+    assert out.index("Everyday:") < out.index("Models:") < out.index("Research:")
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
 
 

@@ -41,7 +41,7 @@ COMMANDS = {
     "curve": "curve MODEL",
     "suggest": "suggest MODEL PHOTOS/test -n 2",
     "export": "export MODEL --to onnx -o exported",
-    "embed": "embed PHOTOS -o features",
+    "embed": "embed MODEL PHOTOS -o index.npz",
     "methods": "methods",
 }
 

@@ -10,7 +10,6 @@ import resource
 import signal
 import sqlite3
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prolip.core.errors import InputError, ModelError, ProlipError, UsageError
+from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import FeatureStore, ImageError, extract
-from prolip.features.embed import embed, open_store
 from prolip.features.images import ImageContent
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
@@ -483,84 +481,3 @@ def test_writers_with_files_of_their_own_share_a_store(store):
 def test_the_store_lies_in_the_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "elsewhere"))
     assert FeatureStore().root == tmp_path / "elsewhere" / "features"
-
-
-# --- the index of `prolip embed`
-
-
-def features_of(root: Path) -> dict[str, np.ndarray]:
-    """Every image of a store and its features."""
-    space, entries = open_store(root, Fake())
-    return {path: space.get(key, 0) for path, key in entries}
-
-
-def test_embed_notices_a_changed_picture(photos, tmp_path):
-    root = tmp_path / "store"
-    embed(Fake(), photos, root)
-    noise(99).save(photos[2])
-    done = embed(Fake(), photos, root)
-    assert (done.images, done.encoded, done.already) == (1, 1, 9)
-    assert_same(features_of(root)[str(photos[2])], Fake().by_hand(noise(99)))
-    assert embed(Fake(), photos, root).already == 10
-
-
-def test_embed_reads_a_touched_picture_but_does_not_encode_it(photos, tmp_path):
-    embed(Fake(), photos, tmp_path / "store")
-    os.utime(photos[2], ns=(0, 0))
-    done = embed(Fake(), photos, tmp_path / "store")
-    assert (done.images, done.encoded, done.already) == (0, 0, 10)
-
-
-def test_embed_notices_another_picture_of_the_same_size_and_time(photos, tmp_path, monkeypatch):
-    """As `cp -p`, `rsync -t` or a backup put it there."""
-    monkeypatch.setattr("prolip.features.store._SETTLED", -60.0)
-    first, other = tmp_path / "x.bmp", tmp_path / "y.bmp"
-    noise(1).save(first)
-    noise(2).save(other)
-    before = first.stat()
-    embed(Fake(), [first], tmp_path / "store")
-    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert other.stat().st_size == before.st_size
-    other.replace(first)
-    assert embed(Fake(), [first], tmp_path / "store").images == 1
-    assert_same(features_of(tmp_path / "store")[str(first)], Fake().by_hand(noise(2)))
-
-
-def test_the_last_line_counts_whatever_the_clock_says(photos, tmp_path, monkeypatch):
-    root = tmp_path / "store"
-    embed(Fake(), photos, root)
-    noise(99).save(photos[2])
-    past = time.time_ns() - 10**18
-    monkeypatch.setattr("time.time_ns", lambda: past)
-    monkeypatch.setattr("time.time", lambda: past / 1e9)
-    assert embed(Fake(), photos, root).images == 1
-    assert embed(Fake(), photos, root).images == 0
-    assert_same(features_of(root)[str(photos[2])], Fake().by_hand(noise(99)))
-
-
-def test_the_line_listed_last_counts_in_whichever_shard(photos, tmp_path):
-    root = tmp_path / "store"
-    for number in (1, 2):
-        embed(Fake(), photos, root, shard=(number, 2))
-    noise(99).save(photos[2])
-    assert embed(Fake(), photos, root).already == 9  # its index sorts before those of the shards
-    assert_same(features_of(root)[str(photos[2])], Fake().by_hand(noise(99)))
-
-
-def test_embed_into_a_file_is_refused(photos, tmp_path):
-    with pytest.raises(UsageError):
-        embed(Fake(), photos, photos[0])
-    with pytest.raises(ProlipError):
-        embed(Fake(), photos, photos[0] / "below")
-
-
-def test_a_name_that_is_no_utf8_is_embedded(tmp_path):
-    path = tmp_path / os.fsdecode(b"caf\xe9.png")
-    try:
-        noise(1).save(path)
-    except OSError:
-        pytest.skip("this file system takes UTF-8 alone")
-    root = tmp_path / "store"
-    assert embed(Fake(), [path], root).images == 1
-    assert embed(Fake(), [path], root).already == 1
-    assert list(features_of(root)) == [str(path)]

@@ -1,20 +1,12 @@
 """The same results and the same features on a local Ray cluster, though a worker is killed in the middle."""
 
-import os
-import signal
 import tempfile
-import threading
-import time
 import warnings
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from prolip.core import InputError
 from prolip.features import FeatureStore, extract
-from prolip.features.images import ImageError
 from prolip.research.running.result_store import ResultStore
 from prolip.research.running.run import local_pool, run_jobs
 from prolip.research.running.workers import RayPool
@@ -43,94 +35,34 @@ def cluster():
 
 
 def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline, monkeypatch):
-    from prolip.features.ray_extract import extract_on_ray
+    from prolip.features.pool_extract import store_features
+    from prolip.io.pool import open_pool
 
+    monkeypatch.setattr("prolip.features.store._SETTLED", 0.0)  # files that changed a moment ago count, too
     paths = [*sorted((photos / "test").rglob("*.png")), photos / "large.jpg"]
     noise(1, (1400, 1100)).save(paths[-1])
-    broken = photos / "broken.png"
+    broken, missing = photos / "broken.png", photos / "missing.png"
     broken.write_bytes(b"not an image")
-    store = FeatureStore(tmp_path / "store")
-    found = extract_on_ray("offline", [*paths, broken], store, views=(0, 1), workers=1, skip_bad=True)
-    assert (found.known, found.encoded, len(found.bad)) == (0, 13, 1)
-    here = extract(offline, paths, views=(0, 1))
-    stored = extract(offline, paths, views=(0, 1), store=store)
+    store, calls = FeatureStore(tmp_path / "store"), []
+    for _ in range(2):
+        with open_pool(1, "local") as pool:
+            images = [*paths, broken, missing]
+            store_features(pool, offline, images, store, lambda *call: calls.append(call))
+    assert calls == [(14, 14), (14, 14)]  # the second run tries the broken file alone
+    here, stored = extract(offline, paths), extract(offline, paths, store=store)
     assert stored.encoded == 0
     np.testing.assert_allclose(stored.features, here.features, atol=1e-5)
-    for path in paths:
-        os.utime(path, (1e9, 1e9))
-    monkeypatch.setattr("prolip.features.store._SETTLED", 0.0)  # files that changed a moment ago count, too
-    calls, missing = [], tmp_path / "missing.png"
-    for known in (0, 13):  # files that have changed are encoded again; then the store knows them
-        options = {"views": (0, 1), "skip_bad": True, "progress": lambda *call: calls.append(call)}
-        found = extract_on_ray("offline", [*paths, missing], store, **options)
-        assert (found.known, found.encoded) == (known, 13 - known)
-        assert [path for path, _ in found.bad] == [str(missing)]
-    assert calls == [(14, 14)] * 2
-    with pytest.raises(ImageError):
-        extract_on_ray("offline", [missing], store)
-    with pytest.raises(InputError):
-        extract_on_ray("offline", [], store)
 
 
-def encoding_workers():
-    """Processes of this cluster that encode; they change their command line to say so."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(OSError):
-                line = (entry / "cmdline").read_bytes()
-                if line.startswith(b"ray::") and b"_Encode" in line and is_ours(int(entry.name)):
-                    found.append(int(entry.name))
-    return found
-
-
-def is_ours(process):
-    """Whether a process descends from this one."""
-    while process > 1 and process != os.getpid():
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    return process > 1
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found by Linux's /proc")
-def test_a_worker_that_is_killed_loses_nothing(cluster, tmp_path, offline):
-    from prolip.features.ray_extract import extract_on_ray
-
-    folder = tmp_path / "many"
-    folder.mkdir()
-    paths = [folder / f"{i}.png" for i in range(500)]
-    for i, path in enumerate(paths):
-        noise(i, (160, 120)).save(path)
-    killed = []
-
-    def kill():
-        while not killed:
-            for worker in encoding_workers():
-                with suppress(ProcessLookupError):  # one that is gone: the next
-                    os.kill(worker, signal.SIGKILL)
-                    killed.append(worker)
-                    return
-            time.sleep(0.02)
-
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    store = FeatureStore(tmp_path / "store")
-    found = extract_on_ray("offline", paths, store, workers=2)
-    thread.join(10)
-    assert killed
-    assert (found.known, found.encoded, found.bad) == (0, 500, [])
-    stored = extract(offline, paths, store=store)
-    assert stored.encoded == 0
-    some = [0, 99, 250, 499]
-    here = extract(offline, [paths[i] for i in some])
-    np.testing.assert_allclose(stored.features[:, some], here.features, atol=1e-5)
-
-
-def test_embed_on_a_cluster_writes_the_index(cluster, photos, tmp_path, prolip):
-    code, _, err = prolip("embed", photos / "train", "-o", tmp_path / "store", "--ray", "local", "--json")
-    assert code == 0, err
-    code, out, _ = prolip("embed", photos / "train", "-o", tmp_path / "store", "--json")
-    assert code == 0
-    assert '"already": 18' in out
+def test_embeddings_of_a_cluster_are_written(cluster, photos, tmp_path, prolip, colour_model):
+    colour_model.save(tmp_path / "model")
+    for name, ray_options in (("here.npz", ()), ("there.npz", ("--store", tmp_path / "s", "--ray", "local"))):
+        line = ("embed", tmp_path / "model", photos / "train", "-o", tmp_path / name, *ray_options)
+        code, _, err = prolip(*line)
+        assert code == 0, err
+    here, there = np.load(tmp_path / "here.npz"), np.load(tmp_path / "there.npz")
+    assert here["paths"].tolist() == there["paths"].tolist()
+    np.testing.assert_allclose(here["embeddings"], there["embeddings"], atol=1e-5)
 
 
 def test_runs_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):

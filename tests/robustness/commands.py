@@ -44,7 +44,7 @@ class Job:
 
 
 def prepare(folder: Path) -> None:
-    """Make what every job starts from: images, a model of two of each class, a store, an index, an export."""
+    """Make what every job starts from: images, a model of two of each class, an export."""
     for name, colour in COLOURS.items():
         for i in range(4):
             _image(folder / "photos" / name / f"{i}.png", colour, i)
@@ -52,8 +52,6 @@ def prepare(folder: Path) -> None:
         _image(folder / "more" / "grey" / f"{i}.png", (120, 120, 120), i)
     runs = (
         ("fit", "photos", "-o", "model", "--shots", "2", "--card"),
-        ("embed", "photos", "-o", "features"),
-        ("embed", "more", "-o", "features"),
         ("export", "model", "--to", "onnx", "-o", "export"),
     )
     for arguments in runs:
@@ -114,7 +112,6 @@ class Checks:
                 self._predictions("predict csv", "rows.csv")),
             Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "rows.jsonl", "--append"),
                 self._predictions("predict jsonl", "rows.jsonl")),
-            Job("embed", ("embed", "photos", "-o", "store"), self._store("embed", "store")),
             Job("export onnx", ("export", "model", "--to", "onnx", "-o", "out"),
                 self._folder("export onnx", "out"), (0, 2)),
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
@@ -167,26 +164,6 @@ class Checks:
                 yield "rows are lost or differ"
             if not done and not set(rows) <= set(whole):
                 yield "rows that an undisturbed run does not have"
-
-        return check
-
-    def _store(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
-        def check(folder: Path, done: bool) -> Iterator[str]:
-            from prolip.features.embed import open_store
-
-            try:
-                space, entries = open_store(folder / name, self.encoder)
-            except ProlipError:
-                if done:
-                    yield "the store cannot be opened"
-                return
-            rows = {path: space.get(key, 0) for path, key in entries}
-            found = {(path, None if row is None else row.tobytes()) for path, row in rows.items()}
-            whole = self._undisturbed(job, found) if done else self.whole[job]
-            if done and found != whole:
-                yield "features are lost or differ"
-            if not done and not found <= whole:
-                yield "features that an undisturbed run does not have"
 
         return check
 

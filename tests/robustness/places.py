@@ -73,7 +73,7 @@ def vanishing_trials(kills: Kills, count: int, seed: int) -> list[Tally]:
         ("predict", "model", "photos", "--out", "vanished.csv", "--strict", "--top", "2"),
         ("predict", "model", "photos", "--out", "vanished.csv", "--top", "2"),
         ("fit", "photos", "-o", "new"),
-        ("embed", "photos", "-o", "store"),
+        ("embed", "model", "photos", "-o", "index.npz"),
     )
     for _ in range(count):
         copy(kills.start, kills.trial)

@@ -185,8 +185,7 @@ def share_encoder() -> object:
     import prolip.api.prediction_file
     import prolip.cli
     import prolip.export.onnx
-    import prolip.export.write
-    import prolip.features.embed  # noqa: F401
+    import prolip.export.write  # noqa: F401
     from prolip import encoders
 
     encoder, load = encoders.load("offline", "cpu"), encoders.load

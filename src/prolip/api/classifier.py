@@ -20,8 +20,8 @@ from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Recipe
 from prolip.api.predict import PredictOptions
 from prolip.api.support import ImageSource, ReadOptions, open_store
-from prolip.core import Fitted, Head, Projected, UsageError
-from prolip.core.arrays import Array, log_softmax, softmax, unit_rows
+from prolip.core import Fitted, Projected, UsageError
+from prolip.core.arrays import Array, log_softmax, softmax
 from prolip.core.errors import not_fitted
 from prolip.data import as_templates
 from prolip.encoders import Encoder
@@ -273,11 +273,7 @@ class FewShotClassifier:
 
         A method that does not change the projection leaves the embeddings of the base model.
         """
-        model, x = self._model(), self.features(images, progress=progress).features[0]
-        if isinstance(model.fitted, Projected):
-            return model.fitted.embed(x)
-        head: Head = model.fitted.encoder_for(model.encoder).head
-        return unit_rows(head(x))
+        return self._model().embed(self.features(images, progress=progress).features[0])
 
     def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
         """Compute the features of images, as `fitted_.logits` takes them."""

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from prolip import methods
-from prolip.core import Fitted, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, softmax, to_python_scalar
+from prolip.core import Fitted, Head, Projected, Task, Text, UsageError
+from prolip.core.arrays import Array, softmax, to_python_scalar, unit_rows
 from prolip.data import as_templates
 from prolip.data.sampling import check_shots
 from prolip.encoders import Encoder
@@ -131,6 +131,13 @@ class AdaptedModel:
     def probabilities(self, x: Array) -> Array:
         """Return probabilities [n, K] of features [n, width]."""
         return softmax(self.logits(x))
+
+    def embed(self, x: Array) -> Array:
+        """Return unit embeddings [n, D] of features [n, width]; those of the base model if unchanged."""
+        if isinstance(self.fitted, Projected):
+            return self.fitted.embed(x)
+        head: Head = self.fitted.encoder_for(self.encoder).head
+        return unit_rows(head(x))
 
     def rejects(
         self, x: Array, best: Array, false_reject: float = FALSE_REJECT, false_accept: float | None = None

@@ -4,6 +4,7 @@ Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 """
 
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from prolip.cli import (
     classes,
     compare,
     demo,
+    embed,
     evaluate,
     export,
     fit,
@@ -43,16 +45,26 @@ root = Group(
     "`prolip COMMAND --help` describes a command; -q and -v may also stand behind its name.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110},
 )
-for command in (
-    demo.demo, fit.fit, evaluate.evaluate, compare.compare, predict.predict, report.report, check.check,
-    classes.classes, grow.add, grow.curve, grow.suggest, export.export, push.push,
-    export.embed, app.open_page, app.serve, models.models,
-    methods.list_methods,
-):  # fmt: skip
+SECTIONS = {
+    "Everyday": [
+        demo.demo, fit.fit, predict.predict, evaluate.evaluate, report.report, check.check, grow.add,
+        classes.classes, app.open_page, app.serve,
+    ],
+    "Models": [
+        models.models, compare.compare, grow.curve, grow.suggest, embed.embed, export.export, push.push,
+    ],
+    # The commands of research are found by name: nothing else of the product knows them.
+    "Research": [
+        methods.list_methods,
+        *(
+            getattr(importlib.import_module(f"prolip.research.commands.{name}"), name)
+            for name in ("datasets", "bench")
+        ),
+    ],
+}  # fmt: skip
+for command in itertools.chain(*SECTIONS.values()):
     root.add_command(command)
-# The commands of research are found by name: nothing else of the product knows them.
-for name in ("datasets", "bench"):
-    root.add_command(getattr(importlib.import_module(f"prolip.research.commands.{name}"), name))
+root.sections = {title: [command.name for command in commands] for title, commands in SECTIONS.items()}
 
 COMPLETE = "_PROLIP_COMPLETE"  # the variable by which a shell asks for completion
 _STOPPED = Event()

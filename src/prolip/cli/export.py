@@ -1,4 +1,4 @@
-"""`prolip export` and `embed`: adapted models and features for other programs."""
+"""`prolip export`: adapted models for other programs."""
 
 import sys
 from pathlib import Path
@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, console, escape, print_json, report_skipped, say
-from prolip.cli.parameters import PATH, argument, command, flag, option
-from prolip.io.progress import counted
+from prolip.cli.console import OUTPUT, bar, console, escape, print_json, say
+from prolip.cli.parameters import PATH, command, flag, option
 
 FORMATS = ["hf", "open_clip", "onnx", "web"]
 out_folder = option("--out", "-o", type=PATH, required=True, help="Folder to write.")
@@ -95,67 +94,3 @@ def _print_files(out: Path, written: list[str]) -> None:
         print_json({"out": str(out), "files": written})
     else:
         console().print(f"[bold]{escape(str(out))}[/]: {', '.join(written)}")
-
-
-@command("embed")
-@argument("source", "DIR...", "Folders of images, or images.", nargs=-1, required=True)
-@option("--out", "-o", type=PATH, required=True, help="Folder for the features.")
-@options.base_model
-@option("--shard", metavar="I/N", default="1/1", help="Encode part I of N equal parts, counted from 1.")
-@option("--ray", metavar="ADDRESS", help="Encode on a Ray cluster; `local` starts one here.")
-@options.group("images", options.UnlabelledInput, without=("store", "no_store", "label_column"))
-def embed(
-    source: tuple[str, ...], out: Path, model: str, shard: str, ray: str | None, images: options.ImageInput
-) -> None:
-    """Store the features of many images.
-
-    They are the features before the projection, so that they serve every model of the same base model. A run
-    that was stopped continues where it was.
-
-    $ prolip embed /archive -o features
-    $ prolip embed /archive -o features --shard 2/8
-    """
-    from prolip.core import UsageError
-    from prolip.data import list_images
-    from prolip.encoders import load as load_encoder
-    from prolip.features.embed import embed as write_features
-    from prolip.features.images import NoImagesError
-    from prolip.io.writing import check_place
-
-    number, _, shards = shard.partition("/")
-    if not (number.isdecimal() and shards.isdecimal() and 1 <= int(number) <= int(shards)):
-        raise UsageError(f"--shard takes I/N with I from 1 to N, like 2/8, got {shard!r}")
-    check_place(out)
-    listed = list_images(list(source), **images.tables())
-    paths = [path for path in listed if isinstance(path, Path)]
-    if len(paths) < len(listed):
-        raise UsageError("embed stores the paths of files: unpack archives and tables of images")
-    encoder = load_encoder(model, images.device)
-    elsewhere = 0
-    how = images.reading()
-    if ray is not None:
-        from prolip.features import FeatureStore
-        from prolip.features.ray_extract import extract_on_ray
-
-        own, features = (
-            paths[int(number) - 1 :: int(shards)],
-            FeatureStore(out, f"features-{number}-of-{shards}"),
-        )
-        with bar("encoding on Ray") as progress:
-            elsewhere = extract_on_ray(
-                model, own, features, address=ray, device=images.device, **how, progress=progress
-            ).encoded
-    with bar("encoding") as progress:  # after Ray: what is left to do is the index
-        part = (int(number), int(shards))
-        done = write_features(encoder, paths, out, shard=part, **how, progress=progress)
-    if done.skipped and not done.images + done.already:
-        raise NoImagesError(done.skipped)
-    report_skipped(done.skipped)
-    summary = {
-        "images": done.images, "encoded": done.encoded + elsewhere, "already": done.already,
-        "skipped": len(done.skipped), "out": str(out),
-    }  # fmt: skip
-    if OUTPUT.get().json:
-        print_json(summary)
-    else:
-        say(f"{counted(done.images)} added ({done.already} were there already) in {out}")

@@ -5,7 +5,7 @@ Text and paths of every option refuse an empty value: it is not the same as an a
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,20 @@ class Group(click.Group):
             name, callback=_print_help, invoke_without_command=True, params=_everywhere(), **attributes
         )
 
+    sections: Mapping[str, Sequence[str]] = {}  # title: names of commands; none for a plain list
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were added."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, under a title for each group of them."""
+        sections = self.sections or {"Commands": self.list_commands(ctx)}
+        width = max(map(len, self.commands))
+        for title, names in sections.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), self.commands[name].get_short_help_str(90)) for name in names]
+                formatter.write_dl(rows)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find a command, or suggest the nearest one."""
