@@ -75,7 +75,7 @@ def test_a_page_is_short_and_its_code_is_fenced(page):
 def code_spans(page):
     """Inline code, and the lines of code blocks."""
     text = page.read_text(encoding="utf-8")
-    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(?:sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
     return [*inline, *(line for block in fenced for line in block.splitlines())]
 
@@ -98,9 +98,11 @@ def test_commands_and_options_that_a_page_names_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_python_names_of_a_page_exist(page):
-    for name in {n for span in code_spans(page) for n in re.findall(r"\bprolip(?:\.\w+)+", span)}:
+    for name in {n for span in code_spans(page) for n in re.findall(r"(?<![\w/\"])prolip(?:\.\w+)+", span)}:
         if name.endswith((".py", ".json", ".html", ".sqlite")):
             continue
+        if name.startswith("prolip.sklearn"):
+            pytest.importorskip("sklearn")
         value, *rest = prolip, *name.split(".")[1:]
         for part in rest:
             if not hasattr(value, part):
