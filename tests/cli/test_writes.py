@@ -31,7 +31,7 @@ def test_a_command_writes_what_it_was_told(prolip, photos, tmp_path, world, colo
     colour_model.save(tmp_path / "saved")
     line = line.replace("MODEL", str(tmp_path / "saved")).replace("PHOTOS", str(photos))
     before, work = contents(tmp_path, world), world / "work"
-    words = line.split()
+    words = [*line.split(), "--json"]
     code, _, err = prolip(*words)
     assert code == 0, err
     after = contents(tmp_path, world)
