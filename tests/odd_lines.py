@@ -64,7 +64,9 @@ WORDS: dict[str, list[str]] = {
     "seeds": ["0", "-1", "x", "5-1", "1-", "1,,2", "9" * 5000],
     "only": ["nosuch"],
     "rename": ["x", "=", "red=", "=red", "nosuch=x"],
-    "host": ["nosuch.invalid", "0.0.0.0"],
+    "host": ["nosuch.invalid", "not a host"],
+    "allowed_hosts": ["https://example.org", "a b", "name:80"],
+    "root_path": ["nosuch", "/x/", "https://example.org/x"],
 }
 
 

@@ -10,10 +10,10 @@ from graph_models import WIDTH, write_graphs
 from hub_server import serving
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
-from prolip.app.guard import Access
 from prolip.app.launch import load_encoder
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
+from prolip.app.security import Access
 from prolip.encoders import MODELS
 from prolip.encoders.pretrained import PretrainedModel, find_files, find_source
 
@@ -43,7 +43,7 @@ def page(hub, tmp_path, offline):
         with running(make) as port:
             page = Client(port)
             for k, (name, colour) in enumerate(COLOURS.items()):
-                key = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+                key = page.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
                 for i in range(4):
                     page.upload(png(blotch(colour, 10 * k + i)), key)
             page.until(lambda found: len(found["figures"].get("held_out", ())) == 12)

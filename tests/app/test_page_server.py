@@ -1,5 +1,6 @@
 """The page's server, over HTTP: what is stored, what is trained, what is refused."""
 
+import asyncio
 import io
 import json
 import re
@@ -9,13 +10,13 @@ import subprocess
 import sys
 import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 pytest.importorskip("starlette", reason="the extra `app` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
@@ -24,9 +25,9 @@ from app_server import TOKEN, Client, png, running
 from pictures import COLOURS, blotch
 from prolip.api import FewShotClassifier
 from prolip.app import encoding, trainer
-from prolip.app.guard import Access
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project
+from prolip.app.security import Access, AccessMiddleware
 from prolip.core import ProlipError
 
 
@@ -46,7 +47,7 @@ def train(page, count=4):
     """Three classes of colours; their ids by name."""
     ids = {}
     for k, (name, colour) in enumerate(COLOURS.items()):
-        ids[name] = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+        ids[name] = page.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
         for i in range(count):
             status, _ = page.upload(png(blotch(colour, 10 * k + i)), ids[name])
             assert status == 200
@@ -62,7 +63,7 @@ def test_from_images_to_predictions_to_an_export_that_agrees(page, tmp_path, off
     assert status == 200
     assert found["top"][0]["class"] == ids["blue"]
 
-    status, headers, packed = page.raw("GET", "/api/export/prolip")
+    status, headers, packed = page.raw("GET", "/api/downloads/prolip")
     assert status == 200
     assert headers["content-disposition"].endswith("p-prolip.zip")
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
@@ -73,7 +74,8 @@ def test_from_images_to_predictions_to_an_export_that_agrees(page, tmp_path, off
     for each in found["top"]:
         name = next(name for name, key in ids.items() if key == each["class"])
         assert abs(each["probability"] - expected[name]) < 1e-5
-    assert page.raw("GET", "/api/export/hf")[0] == 404
+    assert page.raw("GET", "/api/downloads/hf")[0] == 400
+    assert page.raw("GET", "/api/downloads/other")[0] == 404
 
 
 def test_a_wrong_label_is_found_and_corrected(page):
@@ -81,7 +83,7 @@ def test_a_wrong_label_is_found_and_corrected(page):
     odd = page.upload(png(blotch(COLOURS["red"], 77)), ids["green"])[1]["image"]
     found = page.until(lambda found: odd in found["figures"].get("label_errors", ()))
     assert found["figures"]["held_out"][odd][0] == ids["red"]
-    page.json("POST", "/api/label", {"images": [odd], "label": ids["red"]})
+    page.json("POST", "/api/edit/label_images", {"images": [odd], "label": ids["red"]})
     found = page.until(lambda found: found["figures"]["revision"] == found["revision"])
     assert odd not in found["figures"]["label_errors"]
     assert found["figures"]["held_out"][odd][0] == ids["red"]
@@ -95,7 +97,7 @@ def test_label_errors_are_those_of_check(page, photos, prolip):
         folder = photos / "train" / name
         if name in odd:
             blotch(odd[name], 900).save(folder / "odd.png")
-        ids[name] = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+        ids[name] = page.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
         for path in sorted(folder.iterdir()):
             page.upload(path.read_bytes(), ids[name], name=f"{name}/{path.name}")
     found = page.until(lambda found: len(found["figures"].get("held_out", ())) == 20)
@@ -113,7 +115,7 @@ def test_label_errors_are_those_of_check(page, photos, prolip):
 def test_figures_are_those_of_fit(page, photos, offline):
     clf = FewShotClassifier(offline, store=False).fit(photos / "train")
     for name in COLOURS:
-        key = page.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+        key = page.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
         for path in sorted((photos / "train" / name).iterdir()):
             page.upload(path.read_bytes(), key)
     found = page.until(
@@ -141,7 +143,7 @@ def test_unlabelled_images_are_found_by_words_and_by_an_image(page):
     found = page.json("POST", "/api/search", {"like": [like]})[1]["images"]
     assert found[0] == like
     assert {kept[image] for image in found[:3]} == {"blue"}
-    page.json("POST", "/api/label", {"images": found[:2], "label": ids["blue"]})
+    page.json("POST", "/api/edit/label_images", {"images": found[:2], "label": ids["blue"]})
     both = page.json("POST", "/api/search", {"words": "blue", "like": found[:2]})[1]["images"]
     assert len(both) == 7, "those with a label are not searched, but may be examples"
     assert both[0] == found[2]
@@ -160,11 +162,11 @@ def test_unlabelled_images_get_predictions_and_a_queue(page):
 def test_words_for_a_class_count(page, tmp_path):
     ids = train(page)
     before = page.json("GET", "/api/project")[1]["figures"]["zero_shot_accuracy"]
-    page.json("PATCH", f"/api/classes/{ids['red']}", {"text": "a blue sea"})
+    page.json("POST", "/api/edit/edit_class", {"key": ids["red"], "text": "a blue sea"})
     found = page.until(lambda found: found["figures"]["revision"] == found["revision"])
     assert found["classes"][ids["red"]] == {"name": "red", "text": "a blue sea"}
     assert found["figures"]["zero_shot_accuracy"] < before
-    _, _, packed = page.raw("GET", "/api/export/prolip")
+    _, _, packed = page.raw("GET", "/api/downloads/prolip")
     zipfile.ZipFile(io.BytesIO(packed)).extractall(tmp_path / "out")
     clf = FewShotClassifier.load(tmp_path / "out" / "p-prolip")
     rows = clf.model_.text.rows
@@ -224,7 +226,7 @@ def test_a_project_of_any_name_exports(tmp_path, offline, name):
             page = Client(port)
             train(page, 2)
             assert page.json("GET", "/api/project")[1]["name"] == name
-            status, headers, packed = page.raw("GET", "/api/export/prolip")
+            status, headers, packed = page.raw("GET", "/api/downloads/prolip")
     assert status == 200
     shown = unquote(headers["content-disposition"].partition("utf-8''")[2])
     names = zipfile.ZipFile(io.BytesIO(packed)).namelist()
@@ -240,7 +242,7 @@ def test_pages_hear_of_every_change_in_order(page):
     events = stream.getresponse()
     assert events.readline() == b": connected\n"
     for name in ("a", "b", "c"):
-        page.json("POST", "/api/classes", {"name": name})
+        page.json("POST", "/api/edit/add_class", {"name": name})
     revisions = []
     while len(revisions) < 3:
         line = events.readline()
@@ -260,7 +262,7 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
     )
     page = Client(int(run.stderr.readline().split("127.0.0.1:")[1].split("/")[0]))
     assert "Everything is in" in run.stderr.readline()
-    assert page.json("POST", "/api/classes", {"name": "cat"})[0] == 200
+    assert page.json("POST", "/api/edit/add_class", {"name": "cat"})[0] == 200
     with socket.create_connection(("127.0.0.1", page.port)) as upload:  # which never ends
         head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}"
         upload.sendall(f"{head}\r\nContent-Length: 9\r\n\r\nhalf".encode())
@@ -277,9 +279,9 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
 
 
 def test_a_class_that_another_window_removed_is_a_conflict(page):
-    key = page.json("POST", "/api/classes", {"name": "cat"})[1]["classes"][0]
-    page.json("DELETE", f"/api/classes/{key}")
-    status, response = page.json("PATCH", f"/api/classes/{key}", {"name": "dog"})
+    key = page.json("POST", "/api/edit/add_class", {"name": "cat"})[1]["classes"][0]
+    page.json("POST", "/api/edit/remove_class", {"key": key})
+    status, response = page.json("POST", "/api/edit/edit_class", {"key": key, "name": "dog"})
     assert status == 409
     assert response["error"]
 
@@ -388,47 +390,24 @@ def test_a_body_beyond_the_limit_is_refused_whatever_it_claims(page):
     status, headers, _ = page.raw("POST", "/api/images?name=x", b"", {"Content-Length": str(1 << 40)})
     assert status == 413
     assert headers["connection"] == "close", "what follows would be read as the body"
-    status, _, _ = page.raw("POST", "/api/classes", b" " * (5 << 20))
-    assert status == 413
+
+
+def test_the_bytes_of_a_body_are_counted():
+    async def app(scope, receive, send):
+        while (await receive())["more_body"]:
+            pass
+
+    async def receive():
+        return {"type": "http.request", "body": bytes(300), "more_body": True}
+
+    middleware = AccessMiddleware(app, Access(None, None), 1000)
+    with pytest.raises(HTTPException) as error:
+        asyncio.run(middleware({"type": "http", "path": "/", "headers": []}, receive, None))
+    assert error.value.status_code == 413
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"name": 3}', b"[" * 100_000, b"\xff"])
 def test_a_request_that_is_not_a_json_object_is_refused(page, body):
-    status, _, body = page.raw("POST", "/api/classes", body)
+    status, _, body = page.raw("POST", "/api/edit/add_class", body)
     assert status == 422
     assert json.loads(body)["error"]
-
-
-def test_bodies_together_are_bounded():
-    """Nine callers that each send nearly all that one may: the ninth is refused."""
-    import asyncio
-
-    from prolip.app.batcher import Busy
-    from prolip.app.guard import MAX_BODIES, Guard
-
-    held, refused = asyncio.Event(), []
-
-    async def app(scope, receive, send):
-        try:
-            await receive()
-        except Busy as busy:
-            refused.append(busy)
-            held.set()
-        await held.wait()
-
-    async def body():
-        return {"type": "http.request", "body": bytes(1000), "more_body": True}
-
-    async def run():
-        guard = Guard(app, Access(None, None), 1000)
-        scope = {"type": "http", "path": "/", "headers": []}
-        await asyncio.gather(*(guard(scope, body, None) for _ in range(MAX_BODIES + 1)))
-        held.clear()
-        first = asyncio.create_task(guard(scope, body, None))  # all is given back
-        await asyncio.sleep(0)
-        held.set()
-        await first
-
-    with ThreadPoolExecutor(1) as apart:  # from a loop of another test's browser, should one be running
-        apart.submit(asyncio.run, run()).result()
-    assert len(refused) == 1

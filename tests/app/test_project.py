@@ -80,8 +80,8 @@ def test_a_known_image_moves_to_where_it_was_dropped():
         (lambda s: edits.add_class(s, "x" * 101), InputError),
         (lambda s: edits.add_class(s, "cat"), InputError),
         (lambda s: edits.edit_class(s, "2", name="cat"), InputError),
-        (lambda s: edits.edit_class(s, "9", name="cow"), edits.RemovedElsewhere),
-        (lambda s: edits.label_images(s, ["f" * 64], "1"), edits.RemovedElsewhere),
+        (lambda s: edits.edit_class(s, "9", name="cow"), edits.RemovedElsewhereError),
+        (lambda s: edits.label_images(s, ["f" * 64], "1"), edits.RemovedElsewhereError),
         (lambda s: edits.merge_classes(s, "1", "1"), InputError),
     ],
 )

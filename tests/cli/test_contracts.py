@@ -78,8 +78,8 @@ def test_the_keys_of_a_prediction_over_http_stay(colour_model):
     for library in ("starlette", "uvicorn", "python_multipart"):
         pytest.importorskip(library, reason="the extra `app` is not installed")
     from app_server import Client, png, running
-    from prolip.app.guard import Access
     from prolip.app.predict_server import OPEN_PATHS, PredictServer
+    from prolip.app.security import Access
 
     def make(port):
         access = Access.at("127.0.0.1", port, None, OPEN_PATHS)

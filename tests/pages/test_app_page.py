@@ -289,7 +289,8 @@ def test_any_token_logs_in_beside_any_cookie(browser, tmp_path, token):
 def test_a_redirect_file_leads_to_the_page(browser, tmp_path, address):
     from prolip.app.http_server import redirect_file
 
-    with redirect_file(address, tmp_path) as file, opened(browser, file.as_uri(), None) as page:
+    file = tmp_path / "open.html"
+    with redirect_file(address, file), opened(browser, file.as_uri(), None) as page:
         expect(page.locator("app-header h1")).to_have_text("project")
         expect(page.locator("connection-banner div")).to_be_hidden()
 
@@ -523,7 +524,7 @@ def test_images_are_shown_as_new_jpegs(page):
     add_class(page, "red")
     drop(card(page, "red"), blotches("red", 1))
     image = card(page, "red").locator(".tile img")
-    answer = page.request.get(page.url.rstrip("/") + image.get_attribute("src"))
+    answer = page.request.get(page.url.rstrip("/") + "/" + image.get_attribute("src"))
     assert answer.headers["content-type"] == "image/jpeg"
     from PIL import Image
 

@@ -6,8 +6,8 @@ import pytest
 
 from app_server import png, running
 from pictures import COLOURS, blotch
-from prolip.app.guard import Access
 from prolip.app.predict_server import OPEN_PATHS, OPENAPI, PredictServer
+from prolip.app.security import Access
 
 pytestmark = pytest.mark.browser
 

@@ -84,8 +84,8 @@ def hostile_calls(good, rng):
         upload(any_image, Origin="http://evil.example"),
         upload(any_image, "label=999"),
         upload(any_image, "label=..%2f..%2fetc"),
-        lambda client: client.raw("POST", "/api/label", rng.randbytes(50)),
-        lambda client: client.raw("POST", "/api/classes", b'{"name": ' + b"[" * 5000),
+        lambda client: client.raw("POST", "/api/edit/label_images", rng.randbytes(50)),
+        lambda client: client.raw("POST", "/api/edit/add_class", b'{"name": ' + b"[" * 5000),
         lambda client: client.raw("GET", f"/api/images/..%2f..%2f{rng.randrange(99)}"),
         lambda client: client.raw("POST", "/api/images", b"x", {"Content-Length": str(1 << 45)}),
         lambda client: client.raw("PUT", "/api/project", b"x"),
@@ -102,7 +102,7 @@ def test_hostile_uploads_leave_no_trace(tmp_path):
     good, rng, errors = images(20), random.Random(0), []
     hostile, statuses, memory = hostile_calls(good, rng), Counter(), []
     with app(tmp_path / "project", errors) as (process, client):
-        client.json("POST", "/api/classes", {"name": "one"})
+        client.json("POST", "/api/edit/add_class", {"name": "one"})
 
         def call(start):
             for i in range(start, UPLOADS, CALLERS):
@@ -135,7 +135,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
             ids = {row["name"]: key for key, row in known.items()}
             for name in ("one", "two"):
                 if name not in ids:
-                    ids[name] = client.json("POST", "/api/classes", {"name": name})[1]["classes"][0]
+                    ids[name] = client.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
             threading.Timer(rng.uniform(0.05, 2.5), os.kill, (process.pid, signal.SIGKILL)).start()
             change_until_killed(client, files, moment, ids, labels, rng)
         with Project.open(tmp_path / "project") as project:
@@ -156,7 +156,7 @@ def change_until_killed(client, files, moment, ids, labels, rng):
             if i % 3 == 0 and labels:
                 image = rng.choice(sorted(labels)[-20:])
                 labels[image] = None
-                client.json("POST", "/api/label", {"images": [image], "label": ids["two"]})
+                client.json("POST", "/api/edit/label_images", {"images": [image], "label": ids["two"]})
                 labels[image] = ids["two"]
     except (OSError, http.client.HTTPException, json.JSONDecodeError):
         pass

@@ -15,7 +15,7 @@ CLASS_LIMIT = 200
 IMAGE_LIMIT = 20_000
 
 
-class RemovedElsewhere(ProlipError):  # noqa: N818 - a response to a request, not a failure
+class RemovedElsewhereError(ProlipError):
     """A class or an image is not there any more: another window removed it."""
 
 
@@ -105,13 +105,13 @@ def remove_images(state: State, images: Sequence[str]) -> Change:
 def require_class(state: State, key: str) -> ClassRow:
     """Return the class of an id, or raise an error if another window removed it."""
     if key not in state.classes:
-        raise RemovedElsewhere("this class was removed or merged in another window")
+        raise RemovedElsewhereError("this class was removed or merged in another window")
     return state.classes[key]
 
 
 def _require_images(state: State, images: Sequence[str]) -> dict[str, ImageRow]:
     if missing := [image for image in images if image not in state.images]:
-        raise RemovedElsewhere(f"{_count(len(missing))} were removed in another window")
+        raise RemovedElsewhereError(f"{_count(len(missing))} were removed in another window")
     return {image: state.images[image] for image in images}
 
 

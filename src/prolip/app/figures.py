@@ -23,7 +23,6 @@ from prolip.core.arrays import Array
 from prolip.evaluate.duplicates import groups, near_duplicates, open_signature
 from prolip.evaluate.label_errors import find_label_errors
 from prolip.evaluate.suggestions import suggest
-from prolip.export.write import formats
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
 SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
@@ -65,6 +64,12 @@ class TrainedSnapshot:
     training: TrainingSet
     model: AdaptedModel | None  # None until two classes have an image each
 
+    def require_model(self) -> AdaptedModel:
+        """Return the model, or raise an error that says why there is none."""
+        if self.model is None:
+            raise UsageError("there is no model yet: add images to two classes first")
+        return self.model
+
     def unlabelled(self) -> list[str]:
         """The encoded images without a label."""
         return [key for key in self.state.members(None) if key in self.features]
@@ -97,7 +102,6 @@ def training_figures(snapshot: TrainedSnapshot, before: Mapping[str, Any]) -> di
         "held_out": held_out,
         "label_errors": {key: found for key, found in label_errors.items() if not state.images[key].checked},
         "predictions": _predictions(snapshot, model),
-        "targets": ["prolip", *formats(model.fitted, model.encoder)],
     }
 
 

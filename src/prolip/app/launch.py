@@ -6,10 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
+from filelock import FileLock, Timeout
+
 from prolip import encoders
 from prolip.app import http_server, page_server, predict_server
-from prolip.app.guard import Access, require_token
-from prolip.app.project import Project
+from prolip.app.project import LINK, LOCK, Project
+from prolip.app.security import Access, check_root_path, require_token
 from prolip.core import ModelError, UsageError
 from prolip.encoders import Encoder
 from prolip.export.base_model import load_named
@@ -37,6 +39,17 @@ def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -
         ) from error
 
 
+def is_open_elsewhere(folder: Path) -> bool:
+    """Whether a running program has the project in this folder open, and a page of it."""
+    if not (folder / LINK).is_file():
+        return False
+    try:
+        FileLock(folder / LOCK).acquire(timeout=0).lock.release()
+    except Timeout:
+        return True
+    return False
+
+
 def open_app(
     folder: Path,
     model: str | None = None,
@@ -45,33 +58,42 @@ def open_app(
     token: str | None = None,
     device: str = "auto",
     *,
+    allowed_hosts: Sequence[str] = (),
+    root_path: str = "",
     say: Say = print,
-    browse: Callable[[str], object] | None = None,
+    browse: Callable[[str], object] = lambda address: None,
 ) -> None:
-    """Serve the page of a project, which may be new, until Ctrl-C.
+    """Serve the page of a project, which may be new, until Ctrl-C; if it is served already, open that page.
 
     `model` and `device` are those of `load_encoder`; without a `token` there is a random one at every start.
     `say` is called with each line for the user, `browse` with the address of a page to open.
     """
-    require_token(host, token)
-    secret = secrets.token_urlsafe(24) if token is None else token
+    check_root_path(root_path)
+    secret = require_token(host, token) or secrets.token_urlsafe(24)
+    Access.at(host, port, secret, (), (), allowed_hosts)  # refuse wrong names before anything is made
     folder = follow(folder)
+    link_file = folder / LINK
+    if is_open_elsewhere(folder):
+        say(f"The page of this project is open already: {http_server.redirect_target(link_file)}")
+        browse(link_file.as_uri())
+        return
     with single_thread(), ExitStack() as stack:
         encoder = load_encoder(folder, model, device)  # before a folder is made
         bound = stack.enter_context(http_server.bind(host, port))
         project = stack.enter_context(Project.open(folder, encoder))
         port = bound.getsockname()[1]
-        access = Access.at(host, port, secret, page_server.OPEN_PATHS)
+        access = Access.at(host, port, secret, page_server.OPEN_PATHS, allowed_hosts=allowed_hosts)
         page = page_server.PageServer(project, encoder, access, device)
         link = f"{http_server.local_url(host, port)}#token={quote(secret, safe='')}"
+        stack.enter_context(http_server.redirect_file(link, link_file))
 
         def on_start() -> None:
             say(f"Open {link}")
             say(f"Everything is in {project.folder}; Ctrl-C stops.")
-            if browse is not None:
-                browse(stack.enter_context(http_server.redirect_file(link, project.folder)).as_uri())
+            browse(link_file.as_uri())
 
-        http_server.run(page.application(), bound, on_start, page.events.close)
+        config = http_server.config(page.application(), root_path=root_path)
+        http_server.run(config, bound, on_start, page.events.close)
 
 
 def serve(
@@ -83,21 +105,31 @@ def serve(
     *,
     base: str | None = None,
     origins: Sequence[str] = (),
+    allowed_hosts: Sequence[str] = (),
+    root_path: str = "",
     access_log: bool = False,
     say: Say = print,
 ) -> None:
     """Serve predictions of saved models until Ctrl-C.
 
-    `base` is that of `prolip.api.save.load`; pages of `origins` may send requests.
+    `base` is that of `prolip.api.save.load`; pages of `origins` may send requests, and the server may be
+    called by `allowed_hosts`. `root_path` is the path at which a proxy has the server.
     """
-    require_token(host, token)
-    Access.at(host, port, token, (), origins)  # refuse wrong origins before a model is loaded
+    check_root_path(root_path)
+    secret = require_token(host, token)
+    Access.at(host, port, secret, (), origins, allowed_hosts)  # refuse wrong names before a model is loaded
     # BLAS threads spin while they wait: a prediction took 8 ms with two of them, 3 ms with one.
     with single_thread(), http_server.bind(host, port) as bound:
         port = bound.getsockname()[1]
         loaded = predict_server.load_models(models, device, base)
-        access = Access.at(host, port, token, predict_server.OPEN_PATHS, origins)
+        access = Access.at(host, port, secret, predict_server.OPEN_PATHS, origins, allowed_hosts)
         server = predict_server.PredictServer(loaded, access)
         url = http_server.local_url(host, port)
-        line = f"Serving {', '.join(loaded)} at {url}predict; try it at {url}; Ctrl-C stops."
-        http_server.run(server.application(), bound, lambda: say(line), access_log=access_log)
+
+        def on_start() -> None:
+            say(f"Serving {', '.join(loaded)} at {url}predict; try it at {url}; Ctrl-C stops.")
+            if token is None and secret is not None:
+                say(f"Requests need this header: Authorization: Bearer {secret}")
+
+        config = http_server.config(server.application(), access_log, root_path)
+        http_server.run(config, bound, on_start)

@@ -1,38 +1,38 @@
 """The server of saved models: `POST /predict`, a page to try it, and nothing that changes anything.
 
-Images of concurrent requests are encoded together (`batcher.py`); models of the same base model share a
-batcher.
+Images of concurrent requests are encoded together (`batcher.py`), also those for several models of the same
+base model.
 """
 
 import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 import prolip
 from prolip.api import save
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
 from prolip.app.batcher import Batcher
-from prolip.app.guard import Access, Application, Guard, read_body
 from prolip.app.images import UPLOAD_LIMIT
 from prolip.app.responses import EXCEPTION_HANDLERS, image_error, read_object
+from prolip.app.security import Access, AccessMiddleware
 from prolip.core import InputError, UsageError
-from prolip.core.arrays import Array
 from prolip.core.errors import UnknownNameError
 from prolip.encoders import Encoder
 from prolip.features import ImageError
@@ -74,19 +74,10 @@ class PredictServer:
         self.models, self.access = dict(models), access
         if not self.models or not all(map(str.strip, self.models)):
             raise UsageError(f"models to serve need a name each, got {list(self.models)}")
-        self._batchers: dict[str, Batcher] = {}  # by the fingerprint of the encoder
-        for model in self.models.values():
-            encoder = _encoder(model)
-            if encoder.fingerprint not in self._batchers:
-                self._batchers[encoder.fingerprint] = Batcher(encoder)
-        # One function object for each kind of request: the batcher groups images by it.
-        self._postprocess = {
-            (name, reject): partial(_predict, model, PredictOptions(len(model.classes), reject))
-            for name, model in self.models.items()
-            for reject in (False, True)
-        }
+        encoders = {encoder.fingerprint: encoder for encoder in map(_encoder, self.models.values())}
+        self._batchers = {fingerprint: Batcher(encoder) for fingerprint, encoder in encoders.items()}
 
-    def application(self) -> Application:
+    def application(self) -> ASGIApp:
         """Return the ASGI application behind its access checks."""
         routes = [
             Route("/", partial(_page, "index.html")),
@@ -97,23 +88,14 @@ class PredictServer:
             Route("/healthz", self.health),
             Route("/openapi.json", self.openapi),
         ]
-        app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS, lifespan=self._lifespan)
-        guard = Guard(app, self.access, REQUEST_LIMIT)
-        if not self.access.origins:
-            return guard
-        return CORSMiddleware(
-            guard,
+        app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
+        return CORSMiddleware(  # without origins it adds nothing
+            AccessMiddleware(app, self.access, REQUEST_LIMIT),
             allow_origins=self.access.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type"],
             expose_headers=["retry-after"],
         )
-
-    @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        yield
-        for batcher in self._batchers.values():
-            batcher.close()
 
     async def health(self, request: Request) -> Response:
         """Health check."""
@@ -168,13 +150,13 @@ class PredictServer:
     async def _predict_one(self, name: str, options: PredictOptions, image: UploadedImage) -> dict[str, Any]:
         if image.error is not None:
             return {"image": image.name, "error": image.error}
-        batcher = self._batchers[_encoder(self.models[name]).fingerprint]
+        model = self.models[name]
         try:
-            submitted = batcher.submit(image.data, self._postprocess[name, options.reject])
-            found = await asyncio.wrap_future(submitted)
+            x = await self._batchers[_encoder(model).fingerprint].encode(image.data)
         except ImageError as bad:
             return {"image": image.name, "error": image_error(bad)}
-        return {"image": image.name, **found, "top": found["top"][: options.top]}
+        predictions = await run_in_threadpool(predict, model, x[None], options)
+        return predictions.to_json([image.name])[0]
 
 
 async def _page(name: str, request: Request) -> Response:
@@ -186,16 +168,12 @@ def _encoder(model: AdaptedModel) -> Encoder:
     return found
 
 
-def _predict(model: AdaptedModel, options: PredictOptions, x: Array) -> list[dict[str, Any]]:
-    return predict(model, x, options).to_json()
-
-
 async def _read_images(request: Request) -> tuple[list[UploadedImage], bool, dict[str, Any]]:
     """Read the images of a request, whether the response is a list, and the other fields."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     fields: dict[str, Any] = {}
     if kind == "application/json":
-        fields = await read_object(request, REQUEST_LIMIT)
+        fields = await read_object(request)
         several = "images" in fields
         texts = fields.pop("images") if several else [fields.pop("image", None)]
         if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
@@ -208,7 +186,7 @@ async def _read_images(request: Request) -> tuple[list[UploadedImage], bool, dic
             images = [UploadedImage(file.filename or "", await file.read()) for file in files]
             several = len(images) > 1
     else:
-        images, several = [UploadedImage("", await read_body(request, UPLOAD_LIMIT))], False
+        images, several = [UploadedImage("", await request.body())], False
     if not 1 <= len(images) <= MAX_IMAGES:
         raise InputError(f"a request must have 1 to {MAX_IMAGES} images, got {len(images)}")
     return images, several, fields

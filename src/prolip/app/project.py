@@ -134,11 +134,15 @@ class Project:
         """The name of the project's folder."""
         return self.folder.name or "project"
 
+    def snapshot(self) -> tuple[State, int]:
+        """Return a copy of the tables, and their revision."""
+        with self._lock:
+            return self._state.copy(), self.revision
+
     @property
     def state(self) -> State:
         """A copy of the tables."""
-        with self._lock:
-            return self._state.copy()
+        return self.snapshot()[0]
 
     def has_image(self, image: str) -> bool:
         """Whether there is an image with this id."""

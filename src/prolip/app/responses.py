@@ -1,4 +1,4 @@
-"""Error responses and the JSON fields of requests, for both servers."""
+"""Error responses and JSON objects of requests, for both servers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,32 +7,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from prolip.app.batcher import Busy
-from prolip.app.edits import RemovedElsewhere
-from prolip.app.guard import BodyTimeout, BodyTooLarge, read_body
+from prolip.app.edits import RemovedElsewhereError
 from prolip.core import InputError, ProlipError, UsageError
 from prolip.features import ImageError
-from prolip.io.reading import parse_json
 
-JSON_LIMIT = 4 << 20
-
-_CLOSE = {"connection": "close"}  # the rest of the body would be read as the next request
-_STATUS: dict[type[Exception], int] = {
-    Busy: 503,
-    RemovedElsewhere: 409,
-    InputError: 422,
-    UsageError: 400,
-    ProlipError: 500,
-    BodyTooLarge: 413,
-    BodyTimeout: 408,
-}
+_STATUS: dict[type[Exception], int] = {RemovedElsewhereError: 409, InputError: 422, UsageError: 400}
 
 
 def error_response(request: Request, error: Exception) -> Response:
     """The status and message of an error of ours."""
-    status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-    headers = {503: {"retry-after": "1"}, 413: _CLOSE, 408: _CLOSE}.get(status)
-    return JSONResponse({"error": image_error(error) or str(error)}, status, headers)
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"error": image_error(error) or str(error)}, status)
 
 
 def image_error(error: Exception) -> str | None:
@@ -53,35 +38,17 @@ def disconnected_response(request: Request, error: Exception) -> Response:
 
 EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
     ProlipError: error_response,
-    BodyTooLarge: error_response,
-    BodyTimeout: error_response,
     HTTPException: http_error_response,
     ClientDisconnect: disconnected_response,
 }
 
 
-async def read_object(request: Request, limit: int = JSON_LIMIT) -> dict[str, Any]:
+async def read_object(request: Request) -> dict[str, Any]:
     """Read the JSON object in a request's body."""
     try:
-        value = parse_json((await read_body(request, limit)).decode())
-    except ValueError as error:
+        value = await request.json()
+    except (ValueError, RecursionError) as error:
         raise InputError(f"the request is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InputError("the request must be a JSON object")
     return value
-
-
-def text_field(value: dict[str, Any], name: str) -> str | None:
-    """Return an optional field that must be a string."""
-    found = value.get(name)
-    if found is not None and not isinstance(found, str):
-        raise InputError(f"{name} must be a string")
-    return found
-
-
-def list_field(value: dict[str, Any], name: str) -> list[str]:
-    """Return a field that must be a list of strings."""
-    found = value.get(name)
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise InputError(f"{name} must be a list of strings")
-    return found

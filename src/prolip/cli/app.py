@@ -10,8 +10,13 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 
 PORT = click.IntRange(0, 65535)
 host = option(
-    "--host", default="127.0.0.1", help="Address to listen at; any but that of this machine needs --token."
+    "--host", default="127.0.0.1", help="Address to listen at; 0.0.0.0 is every one of this machine."
 )
+allow_host = option(
+    "--allow-host", "allowed_hosts", metavar="NAME", multiple=True,
+    help="Another host name for the server, such as that of a proxy, or localhost for a forwarded port.",
+)  # fmt: skip
+root_path = option("--root-path", metavar="PATH", help="Path at which a proxy has the server.")
 
 
 @command("app", json=False)
@@ -24,8 +29,10 @@ host = option(
     help="The base model (see `prolip models`); the page has a menu of them.",
 )
 @host
-@option("--port", type=PORT, default=8765, help="Port to listen at; 0 takes a free one.")
+@option("--port", type=PORT, default=8765, help="Port to listen at, or the next free one; 0 is any.")
 @option("--token", envvar="PROLIP_TOKEN", show_default="random", help="Secret that opens the page.")
+@allow_host
+@root_path
 @flag("--no-browser", help="Print the address, and do not open it.")
 @options.device
 def open_page(
@@ -34,6 +41,8 @@ def open_page(
     host: str,
     port: int,
     token: str | None,
+    allowed_hosts: tuple[str, ...],
+    root_path: str | None,
     no_browser: bool,
     device: str,
 ) -> None:
@@ -48,19 +57,22 @@ def open_page(
     from prolip.app.launch import open_app
 
     place = Path.home() / "prolip-project" if folder is None else folder
-    browse = None if no_browser else webbrowser.open
-    open_app(place, model, host, port, token, device, say=say, browse=browse)
+    open_app(
+        place, model, host, port, token, device, allowed_hosts=allowed_hosts, root_path=root_path or "",
+        say=say, browse=(lambda address: None) if no_browser else webbrowser.open,
+    )  # fmt: skip
 
 
 @command("serve", json=False)
 @argument("models", "MODEL...", "Saved models.", type=PATH, nargs=-1, required=True)
 @host
-@option("--port", type=PORT, default=8000, help="Port to listen at; 0 takes a free one.")
+@option("--port", type=PORT, default=8000, help="Port to listen at, or the next free one; 0 is any.")
 @option(
-    "--token",
-    envvar="PROLIP_TOKEN",
+    "--token", envvar="PROLIP_TOKEN", show_default="none, or random if others can reach the server",
     help="Secret that requests need, in the header Authorization: Bearer TOKEN.",
-)
+)  # fmt: skip
+@allow_host
+@root_path
 @option(
     "--cors", metavar="ORIGIN", multiple=True, help="Let pages of this site send requests; * is every one."
 )
@@ -68,8 +80,8 @@ def open_page(
 @options.base
 @options.device
 def serve(
-    models: tuple[Path, ...], host: str, port: int, token: str | None, cors: tuple[str, ...],
-    access_log: bool, base: str | None, device: str,
+    models: tuple[Path, ...], host: str, port: int, token: str | None, allowed_hosts: tuple[str, ...],
+    root_path: str | None, cors: tuple[str, ...], access_log: bool, base: str | None, device: str,
 ) -> None:  # fmt: skip
     """Serve predictions over HTTP: POST /predict with an image.
 
@@ -82,8 +94,8 @@ def serve(
     from prolip.app import launch
 
     launch.serve(
-        models, host, port, token, device, base=base, origins=cors,
-        access_log=access_log, say=say,
+        models, host, port, token, device, base=base, origins=cors, allowed_hosts=allowed_hosts,
+        root_path=root_path or "", access_log=access_log, say=say,
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ async function send(file, label, group) {
   if (label !== null) query.set("label", label);
   for (let attempt = 0; ; attempt++) {
     try {
-      return await call(`/api/images?${query}`, { body: file });
+      return await call(`api/images?${query}`, { body: file });
     } catch (error) {
       if (error.status !== 503 || attempt >= MAX_RETRIES) throw error;
       await new Promise((done) => setTimeout(done, 300 + 700 * Math.random()));

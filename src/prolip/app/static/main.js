@@ -31,7 +31,7 @@ async function logIn() {
   if (!location.hash.startsWith(TOKEN)) return;
   const token = decoded(location.hash.slice(TOKEN.length));
   history.replaceState(null, "", location.pathname);
-  await call("/api/session", { json: { token } }).catch(() => {});
+  await call("api/session", { json: { token } }).catch(() => {});
 }
 
 // Sections with nothing to show are hidden.

@@ -55,7 +55,7 @@ class Store extends EventTarget {
   }
 
   async load() {
-    const all = await call("/api/project");
+    const all = await call("api/project");
     this.classes = new Map(Object.entries(all.classes));
     this.images = new Map(Object.entries(all.images));
     Object.assign(this, {
@@ -150,21 +150,23 @@ export async function change(path, json = {}, method = "POST") {
   }
 }
 
+const edit = (name, fields) => change(`api/edit/${name}`, fields);
+
 export const actions = {
-  addClass: (name) => change("/api/classes", { name }),
-  editClass: (id, fields) => change(`/api/classes/${id}`, fields, "PATCH"),
-  removeClass: (id) => change(`/api/classes/${id}`, {}, "DELETE"),
-  mergeClass: (id, into) => change(`/api/classes/${id}/merge`, { into }),
-  label: (images, label) => change("/api/label", { images, label }),
-  remove: (images) => change("/api/remove", { images }),
-  undo: () => change("/api/undo"),
-  chooseModel: (name) => change("/api/model", { name }),
-  cancelModel: () => change("/api/model", {}, "DELETE"),
+  addClass: (name, images = []) => edit("add_class", { name, images }),
+  editClass: (key, fields) => edit("edit_class", { key, ...fields }),
+  removeClass: (key) => edit("remove_class", { key }),
+  mergeClass: (key, into) => edit("merge_classes", { key, into }),
+  label: (images, label) => edit("label_images", { images, label }),
+  remove: (images) => edit("remove_images", { images }),
+  undo: () => change("api/undo"),
+  chooseModel: (name) => change("api/model", { name }),
+  cancelModel: () => change("api/model", {}, "DELETE"),
 };
 
 // Listen to events. Browsers reconnect by themselves after a network failure, but not after a refusal.
 export function connect() {
-  const stream = new EventSource("/api/events");
+  const stream = new EventSource("api/events");
   stream.onopen = () =>
     store.load().then(
       () => store.setOnline(true),
@@ -175,7 +177,7 @@ export function connect() {
     store.setOnline(false, store.stopped);
     if (stream.readyState !== EventSource.CLOSED) return;
     setTimeout(async () => {
-      await call("/api/project").then(
+      await call("api/project").then(
         () => store.setOnline(false),
         () => {},
       );
@@ -184,5 +186,5 @@ export function connect() {
   };
 }
 
-export const imageUrl = (id) => `/api/images/${id}`;
-export const largeUrl = (id) => `/api/images/${id}/large`;
+export const imageUrl = (id) => `api/images/${id}`;
+export const largeUrl = (id) => `api/images/${id}/large`;

@@ -1,5 +1,5 @@
-// Downloads of the model in each format, as a .zip with a model card.
-import { store } from "../store.js";
+// Downloads: the labelled photos, a report, and the model in each format, with a model card.
+import { call, store } from "../store.js";
 import { h, reconcile, style, toast } from "../ui.js";
 
 style(`
@@ -12,51 +12,51 @@ export-menu .format {
 export-menu .format:first-child { border-top: 0; padding-top: 0; }
 `);
 
-const FORMATS = {
+const DOWNLOADS = {
+  web: ["Web page", "a page with the model inside, which runs in any browser; images stay there"],
+  onnx: ["ONNX", "runs anywhere with ONNX Runtime"],
   prolip: ["For prolip", "predict, eval, serve; can grow later"],
-  onnx: ["ONNX", "runs anywhere with ONNX Runtime, no Python needed"],
   hf: ["Hugging Face", "loads with transformers' from_pretrained"],
   open_clip: ["open_clip", "loads with local-dir:"],
-  web: ["Web page", "runs in any browser, without a server"],
+  photos: ["Labelled photos", "a folder for each class, as prolip fit takes it"],
+  report: ["Report", "one page: mistakes, calibration, learning curve"],
 };
 
 class ExportMenu extends HTMLElement {
   connectedCallback() {
     this.list = h("div", { class: "formats" });
-    this.append(
-      h(
-        "div",
-        { class: "panel" },
-        this.list,
-        h(
-          "p",
-          { class: "muted small" },
-          "Each export is run and compared with this model before it is downloaded.",
-        ),
-      ),
+    const note = "An export of the model is compared with it before it is downloaded.";
+    this.append(h("div", { class: "panel" }, this.list, h("p", { class: "muted small" }, note)));
+    store.addEventListener("update", () => this.update());
+  }
+
+  // What can be downloaded changes with the base model, and when accuracy can first be measured.
+  async update() {
+    const { ready, accuracy } = store.figures;
+    const state = JSON.stringify([ready, typeof accuracy, store.about.model, store.images.size > 0]);
+    if (!store.ready || state === this.state) return;
+    this.state = state;
+    const whyNot = await call("api/downloads").catch(() => null);
+    if (!whyNot) return (this.state = undefined);
+    const known = Object.keys(DOWNLOADS).filter((name) => !whyNot[name]);
+    reconcile(this.list, known, (name) => this.row(name));
+  }
+
+  row(name) {
+    const [title, about] = DOWNLOADS[name];
+    const link = h(
+      "a",
+      {
+        class: "button",
+        href: `api/downloads/${name}`,
+        download: "",
+        "aria-label": `Download ${title}`,
+        onclick: () => toast(`Preparing the download: ${title} …`),
+      },
+      "Download",
     );
-    store.addEventListener("update", () =>
-      reconcile(this.list, store.figures.targets ?? [], (target) => {
-        const [name, about] = FORMATS[target] ?? [target, ""];
-        const link = h(
-          "a",
-          {
-            class: "button",
-            href: `/api/export/${target}`,
-            download: "",
-            "aria-label": `Download ${name}`,
-            onclick: () => toast(`Writing and checking the ${name} export …`),
-          },
-          "Download",
-        );
-        return h(
-          "div",
-          { class: "format" },
-          h("div", {}, h("strong", {}, name), h("div", { class: "muted small" }, about)),
-          link,
-        );
-      }),
-    );
+    const words = h("div", {}, h("strong", {}, title), h("div", { class: "muted small" }, about));
+    return h("div", { class: "format" }, words, link);
   }
 }
 customElements.define("export-menu", ExportMenu);

@@ -106,7 +106,7 @@ class LabelQueue extends HTMLElement {
   // Search by words, by images, or by both; `label` is the class that is searched for, if it is known.
   async find({ words = "", like = [], label = this.found?.label }) {
     this.about.textContent = "Searching …";
-    const found = await change("/api/search", { words, like });
+    const found = await change("api/search", { words, like });
     if (!found) return this.update();
     const examples = like.filter((id) => store.images.get(id)?.label === null);
     const rest = found.images.filter((id) => !examples.includes(id));

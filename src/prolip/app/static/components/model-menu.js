@@ -41,7 +41,7 @@ class ModelMenu extends HTMLElement {
 
   async open() {
     try {
-      this.list.replaceChildren(...(await call("/api/models")).map((model) => this.row(model)));
+      this.list.replaceChildren(...(await call("api/models")).map((model) => this.row(model)));
     } catch (error) {
       return toast(error.message, "bad");
     }

@@ -85,7 +85,7 @@ class TryPane extends HTMLElement {
   async predict(file) {
     this.predictedBy = store.figures;
     try {
-      this.show(await call("/api/try", { body: file }));
+      this.show(await call("api/try", { body: file }));
     } catch (error) {
       this.verdict.textContent = "";
       this.note.textContent = error.message;

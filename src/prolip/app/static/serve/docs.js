@@ -2,7 +2,7 @@
 import { h } from "../lib/dom.js";
 import { call, tokenHeader } from "./client.js";
 
-const description = await call("/openapi.json");
+const description = await call("openapi.json");
 const resolve = (value) =>
   value.$ref
     ? value.$ref
@@ -69,7 +69,7 @@ function operation(path, method, about) {
     {},
     h("h2", {}, h("code", {}, `${method.toUpperCase()} ${path}`)),
     h("p", {}, about.summary),
-    h("pre", { tabindex: "0" }, `curl${data}${token} ${location.origin}${path}`),
+    h("pre", { tabindex: "0" }, `curl${data}${token} ${new URL(`.${path}`, location.href)}`),
     ...(parameters.length ? [h("h3", {}, "Parameters of the query"), h("table", {}, parameters)] : []),
     ...(about.requestBody
       ? [h("h3", {}, "Body of the request"), h("ul", {}, contents(about.requestBody.content))]

@@ -16,7 +16,7 @@ function describe() {
   document.getElementById("about").textContent =
     `${plural(classes.length, "class", "classes")} (${names}) on ${base_model}${accuracy}`;
   const query = new URLSearchParams(options()).toString();
-  const address = `${location.origin}/predict${query && `?${query}`}`;
+  const address = new URL(`predict${query && `?${query}`}`, location.href);
   document.getElementById("curl").textContent = `curl --data-binary @image.jpg${tokenHeader()} "${address}"`;
 }
 
@@ -35,7 +35,7 @@ async function predict() {
   let found;
   try {
     const query = new URLSearchParams({ ...options(), top: TOP });
-    found = await call(`/predict?${query}`, { method: "POST", body: sent });
+    found = await call(`predict?${query}`, { method: "POST", body: sent });
   } catch (error) {
     found = { error: error.message };
   }
@@ -86,7 +86,7 @@ document.addEventListener("drop", (event) => {
   show(event.dataTransfer.files[0]);
 });
 
-served = await call("/models");
+served = await call("models");
 models.append(...served.map(({ model }) => h("option", {}, model)));
 document.getElementById("model").hidden = served.length < 2;
 document.querySelector("h1").textContent = served.length > 1 ? "Try a model" : `Try ${served[0].model}`;

@@ -1,0 +1,148 @@
+"""What the page offers to download: the labelled photos, a report, and the model in every format."""
+
+import contextlib
+import re
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from prolip.api import save
+from prolip.api.evaluate import predict_held_out
+from prolip.api.grow import learning_curve
+from prolip.api.model import AdaptedModel
+from prolip.app.figures import TrainedSnapshot
+from prolip.app.project import Project
+from prolip.core import UsageError
+from prolip.evaluate.curve import Curve
+from prolip.export.write import TARGETS, formats
+
+BLOCK = 1 << 20  # bytes that are sent at once
+NO_MODEL = "there is no model yet: add images to two classes first"
+Made = tuple[IO[bytes], int]  # a file, which is deleted when it is closed, and its size
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that can be made, or why it cannot."""
+
+    ending: str  # of its name
+    media_type: str
+    why_not: str | None
+    make: Callable[[], Made]
+
+
+def downloads(project: Project, trained: TrainedSnapshot) -> dict[str, Download]:
+    """Return the downloads of a project, by name."""
+    model, state = trained.model, project.state
+    possible = () if model is None else formats(model.fitted, model.encoder)
+    labelled = any(row.label is not None for row in state.images.values())
+    too_few = None if model and model.confidence.held_out else "add a second image to each class first"
+    found = {
+        "photos": Download(
+            "photos.zip",
+            "application/zip",
+            None if labelled else "label an image first",
+            lambda: _zip(project, _photos(project)),
+        ),
+        "report": Download(
+            "report.html",
+            "text/html",
+            NO_MODEL if model is None else too_few,
+            lambda: _report(project, trained),
+        ),
+    }
+    for target in ("prolip", *TARGETS):
+        why_not = None if target in ("prolip", *possible) else f"this model has no export to {target}"
+        found[target] = Download(
+            f"{target}.zip",
+            "application/zip",
+            NO_MODEL if model is None else why_not,
+            partial(_export, project, trained, target),
+        )
+    return found
+
+
+def file_name(name: str) -> str:
+    """Replace what some system does not allow in a file name: keep letters and digits of any script, - . _"""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "project"
+
+
+def blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content of a file, and close it."""
+    with contextlib.closing(file):
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _zip(project: Project, files: Iterable[tuple[Path, str]]) -> Made:
+    """Pack files under names. They are not compressed: photos and weights do not shrink."""
+    packed = tempfile.TemporaryFile(dir=project.folder)  # noqa: SIM115 - closed when it has been sent
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path, name in files:
+            archive.write(path, name)
+    return _rewound(packed)
+
+
+def _rewound(file: IO[bytes]) -> Made:
+    size = file.seek(0, 2)
+    file.seek(0)
+    return file, size
+
+
+def _photos(project: Project) -> Iterator[tuple[Path, str]]:
+    """Yield labelled photos, a folder per class; below train/ and test/ where there are test images."""
+    state, used = project.state, set[str]()
+    has_tests = any(row.test for row in state.images.values())
+    for image, row in state.images.items():
+        if row.label is None:
+            continue
+        part = ["test" if row.test else "train"] if has_tests else []
+        folder, file = file_name(state.classes[row.label].name), file_name(row.name)
+        name = "/".join([*part, folder, file])
+        if name.casefold() in used:  # another photo with this name
+            name = "/".join([*part, folder, f"{image[:12]}-{file}"])
+        used.add(name.casefold())
+        yield project.image(image), name
+
+
+def _export(project: Project, trained: TrainedSnapshot, target: str) -> Made:
+    model, name = trained.require_model(), f"{file_name(project.name)}-{target}"
+    with tempfile.TemporaryDirectory(dir=project.folder) as folder:
+        made = Path(folder) / name
+        if target == "prolip":
+            save.save(model, made, card=True)
+        else:
+            save.export(model, made, [target])
+        files = sorted(file for file in made.rglob("*") if file.is_file())
+        return _zip(project, ((file, file.relative_to(folder).as_posix()) for file in files))
+
+
+def _report(project: Project, trained: TrainedSnapshot) -> Made:
+    """Make the page of `prolip report` about the held-out training images."""
+    from prolip.report import model_page
+
+    model = trained.require_model()
+    held_out, ids = predict_held_out(model), trained.training.images
+    assert model.confidence.held_out is not None
+    shown = [ids[i] for i in model.confidence.held_out.images]
+    predictions = replace(
+        held_out,
+        names=[trained.state.images[image].name for image in shown],
+        images=[project.image(image) for image in shown],
+    )
+    page = model_page(model, predictions, title=project.name, source="the project", curve=_curve(model))
+    file = tempfile.TemporaryFile(dir=project.folder)  # noqa: SIM115 - closed when it has been sent
+    file.write(page.encode())
+    return _rewound(file)
+
+
+def _curve(model: AdaptedModel) -> Curve | str:
+    """Return the learning curve, or why there is none."""
+    try:
+        return learning_curve(model)
+    except UsageError as error:
+        return f"Unknown: {error}."
