@@ -10,6 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "prolip"
 # Objects of other libraries that offer no other way.
 THIRD_PARTY = {
     "visual._embeds",  # open_clip: the tokens that enter a ViT
+    "error.args",  # of an exception: its message
+    "entry.filename",  # of zipfile: the name that it extracts to
     "warnings.showwarning",  # documented as the thing to replace
     "sys.unraisablehook",  # likewise
     "os._exit",  # documented: ends a worker process without clean-up

@@ -395,25 +395,19 @@ def test_lists_and_archives_in_every_command(prolip, photos, tmp_path, monkeypat
     assert answers == {name: label for name, _, label in rows}
     code, out, err = prolip("predict", "model", source, "--out", "answers.csv", "--json")
     assert (code, json.loads(out)["written"]) == (0, 30), err
-    code, out, err = prolip("predict", "model", "answers.csv", "--absolute-paths", "--json")
+    code, out, err = prolip("predict", "model", "answers.csv", "--json")
     assert code == 0 if source != "photos.zip" else 1, err
 
 
-def test_absolute_paths_in_a_table_where_they_are_allowed(prolip, photos, tmp_path):
+def test_a_table_with_absolute_paths(prolip, photos, tmp_path):
     (tmp_path / "lists").mkdir()
     listed = tmp_path / "lists" / "a.csv"
     rows = [f"{path},{path.parent.name}" for path in sorted((photos / "train").glob("*/*.png"))]
     listed.write_text("path,class\n" + "\n".join(rows))
-    code, _, err = prolip("fit", listed, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
-    assert code == 1
-    assert "trust the table (--absolute-paths)" in err
-    code, _, err = prolip(
-        "fit", listed, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--absolute-paths"
-    )
-    assert code == 0, err
+    options = ("-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    assert prolip("fit", listed, *options)[0] == 0
     for command in ("eval", "predict"):
-        assert prolip(command, tmp_path / "model", listed)[0] == 1
-        assert prolip(command, tmp_path / "model", listed, "--absolute-paths")[0] == 0
+        assert prolip(command, tmp_path / "model", listed)[0] == 0
 
 
 def test_columns_of_a_table_can_be_named_in_every_command(prolip, photos, tmp_path):

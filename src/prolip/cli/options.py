@@ -91,9 +91,6 @@ class ImageInput:
     images_dir: Path | None = shared(
         option("--images-dir", type=PATH, show_default="its own", help="The folder of a table's files.")
     )
-    absolute_paths: bool = shared(
-        flag("--absolute-paths", help="Allow a table to name files outside that folder."), False
-    )
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments of a classifier."""
@@ -113,7 +110,7 @@ class ImageInput:
 
     def tables(self, labelled: bool = False) -> dict[str, Any]:
         """Return how tables are read, as `list_images` takes it, or `read_images` if `labelled`."""
-        names = ("image_column", "images_dir", "absolute_paths", *(["label_column"] if labelled else []))
+        names = ("image_column", "images_dir", *(["label_column"] if labelled else []))
         return {name: getattr(self, name) for name in names}
 
 

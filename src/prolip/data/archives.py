@@ -1,74 +1,30 @@
-"""Read a .zip, .tar or .tar.gz of folders without unpacking it into the file system.
+"""Unpack a .zip, .tar or .tar.gz into a temporary folder, which lives as long as its images are in use.
 
-Members of a .zip are unpacked one at a time, when their images are read. In a .tar an image is a part of the
-file. A .tar.gz is decompressed into a temporary file without a name, which no interruption leaves behind.
+An archive may come from anyone: it has a limit of bytes, and no member is written outside the folder.
 """
 
-from __future__ import annotations
-
 import gzip
-import os
+import shutil
 import tarfile
 import tempfile
 import weakref
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from threading import Lock
-from typing import IO
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
-from prolip.core.errors import InputError, ProlipError
-from prolip.data.files import is_hidden, is_image
+from prolip.core.errors import InputError
+from prolip.data.files import listing
 from prolip.data.imageset import LazyImage
-from prolip.io.reading import MEGABYTE, ReadError, check_compression, open_member, open_regular
+from prolip.io.reading import ReadError
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
-MEMBERS = 1_000_000
-UNPACKED = 64 << 30  # bytes of all members together
-RATIO = 50  # that a .tar.gz of more than a gigabyte may unpack to: images are compressed already
-MEMBER = 256 * MEGABYTE  # bytes of one member, which is in memory as a whole
-_HEADER = MEGABYTE  # bytes of a member's header in a .tar
-_BLOCK = MEGABYTE
-
-
-Members = Iterator[tuple[tuple[str, ...], LazyImage]]  # the folders to a file and its name; its content
-
-
-@dataclass(frozen=True, eq=False)
-class ArchiveFolder:
-    """A folder in an archive: its folders and files by name, and its path for messages."""
-
-    place: str
-    folders: dict[str, ArchiveFolder] = field(default_factory=dict)
-    files: dict[str, LazyImage] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The last part of its place."""
-        return self.place.rpartition("/")[2]
-
-    def __str__(self) -> str:
-        return self.place
-
-    def images(self) -> Iterator[LazyImage]:
-        """Yield every image below this folder."""
-        waiting = [self]
-        while waiting:
-            inside = waiting.pop()
-            yield from (inside.files[name] for name in sorted(inside.files) if is_image(inside.files[name]))
-            waiting += [inside.folders[name] for name in sorted(inside.folders, reverse=True)]
-
-    def find(self, name: str) -> LazyImage:
-        """Return the file of this relative name."""
-        *parents, last = name.split("/")
-        folder: ArchiveFolder | None = self
-        for part in parents:
-            folder = folder and (folder if part in ("", ".") else folder.folders.get(part))
-        if folder is None or last not in folder.files:
-            raise InputError(f"{name!r:.200} is not a file in {self}")
-        return folder.files[last]
+# What an archive may unpack to: 4 GB, or 20 times its size. Images are compressed already.
+UNPACKED, RATIO = 4 << 30, 20
+BLOCK = 4096  # bytes that a file takes on a disk at least
+HEADER = 1 << 20  # bytes of a header in a .tar, which is in memory as a whole
 
 
 def is_archive(path: Path) -> bool:
@@ -76,131 +32,89 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
-def open_archive(path: Path) -> ArchiveFolder:
-    """Open an archive. A single folder around everything is skipped."""
-    members = _zip_members if path.name.lower().endswith(".zip") else _tar_members
-    root = ArchiveFolder(str(path))
-    count = unpacked = 0
-    try:
-        for parts, content in members(path):
-            count, unpacked = count + 1, unpacked + content.size
-            if count > MEMBERS:
-                raise ReadError(path, f"it holds more than {MEMBERS:,} files")
-            if unpacked > UNPACKED:
-                raise ReadError(path, f"it unpacks to more than {UNPACKED >> 30} GB")
-            if ".." not in parts and not any(map(is_hidden, parts)):
-                _put(root, parts, content)
-    except ProlipError:
-        raise
-    except Exception as error:  # a damaged archive can raise anything
-        raise ReadError(path, f"it is damaged: {str(error)[:200] or type(error).__name__}") from error
-    while not root.files and len(root.folders) == 1:
-        (inner,) = root.folders.values()
-        if not inner.folders:
-            break
-        root = inner
-    return root
+class Archive:
+    """An archive and the temporary folder of its files, which is removed with the last image of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = Path(tempfile.mkdtemp(prefix="prolip-")).resolve()
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        try:
+            _unpack(path, self.folder)
+        except ReadError:
+            raise
+        except Exception as error:  # a damaged archive can raise anything
+            problem = str(error)[:200] or type(error).__name__
+            raise ReadError(path, f"it cannot be unpacked: {self.rename(problem)}") from error
+
+    @property
+    def root(self) -> Path:
+        """The outermost folder that holds more than one folder."""
+        root = self.folder
+        while (inside := listing(root)) and len(inside[0]) == 1 and not inside[1]:
+            if not listing(inside[0][0])[0]:
+                break
+            root = inside[0][0]
+        return root
+
+    @contextmanager
+    def reading(self) -> Iterator["Archive"]:
+        """Name the archive, in errors too, where they name the temporary folder."""
+        try:
+            yield self
+        except InputError as error:
+            error.args = tuple(map(self.rename, error.args))
+            raise
+
+    def rename(self, text: str) -> str:
+        """Name the archive where a text names the temporary folder."""
+        return text.replace(str(self.folder), str(self.path))
+
+    def images(self, images: Iterable[Path | LazyImage]) -> list[Any]:
+        """Return images in the temporary folder as members of the archive."""
+        return [LazyImage(self.rename(str(image)), partial(self._load, image)) for image in images]
+
+    def _load(self, image: Path | LazyImage) -> Any:
+        return image.load() if isinstance(image, LazyImage) else image
 
 
-def _put(root: ArchiveFolder, parts: tuple[str, ...], content: LazyImage) -> None:
-    folder = root
-    for part in parts[:-1]:
-        folder = folder.folders.setdefault(part, ArchiveFolder(f"{folder.place}/{part}"))
-    folder.files[parts[-1]] = content
+def _unpack(path: Path, folder: Path) -> None:
+    limit = max(UNPACKED, RATIO * path.stat().st_size)
+
+    def check(size: int) -> int:
+        if size > limit:
+            raise ReadError(path, f"it unpacks to more than {limit / (1 << 30):.1f} GB: unpack it yourself")
+        return size
+
+    size = 0
+    if path.name.lower().endswith(".zip"):
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                entry.filename = entry.filename.replace("\\", "/")
+                size = check(size + entry.file_size + BLOCK)
+                if ".." not in PurePosixPath(entry.filename).parts:
+                    archive.extract(entry, folder)
+        return
+    with _decompressed(path) as file, tarfile.open(fileobj=_Headers(file), mode="r:") as members:  # type: ignore[call-overload]
+        for member in members:
+            if member.isreg() or member.isdir():  # neither links nor devices
+                size = check(size + member.size + BLOCK)
+                members.extract(member, folder, filter="data")
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in name.replace("\\", "/").split("/") if part not in ("", "."))
-
-
-def _zip_members(path: Path) -> Members:
-    file = open_regular(path)
-    try:
-        archive = zipfile.ZipFile(file)
-    except BaseException:
-        file.close()
-        raise
-    weakref.finalize(archive, file.close)
-    seen: set[tuple[str, ...]] = set()
-    for entry in archive.infolist():
-        if entry.is_dir() or not (parts := _parts(entry.filename)):
-            continue
-        if entry.flag_bits & 1:
-            raise ReadError(path, f"{entry.filename} has a password: unpack it, and name the folder")
-        check_compression(entry, path)
-        if parts in seen:
-            raise ReadError(path, f"it holds two files called {'/'.join(parts)!r}: remove one of them")
-        seen.add(parts)
-        load = partial(_unzip, archive, entry)
-        yield parts, LazyImage("/".join((str(path), *parts)), load, entry.file_size)
-
-
-def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    _check_size(entry.file_size)
-    with open_member(archive, entry) as member:
-        return member.read(entry.file_size + 1)
-
-
-def _tar_members(path: Path) -> Members:
-    file = open_regular(path)
-    if file.peek(2)[:2] == b"\x1f\x8b":  # type: ignore[attr-defined]
-        with file:
-            file = _decompressed(file, path)
-    part = _FilePart(file)
-    with tarfile.open(fileobj=_Headers(file), mode="r:") as archive:  # type: ignore[call-overload]
-        for entry in archive:
-            if entry.isreg() and not entry.issparse() and (parts := _parts(entry.name)):
-                load = partial(part.read, entry.offset_data, entry.size)
-                yield parts, LazyImage("/".join((str(path), *parts)), load, entry.size)
-
-
-def _decompressed(file: IO[bytes], path: Path) -> IO[bytes]:
-    plain = tempfile.TemporaryFile()  # noqa: SIM115 - `_FilePart` closes it
-    limit = min(UNPACKED, max(1 << 30, RATIO * os.fstat(file.fileno()).st_size))
-    try:
-        with gzip.open(file) as stream:
-            while block := stream.read(_BLOCK):
-                if plain.tell() > limit:
-                    raise ReadError(path, f"it unpacks to more than {limit >> 30} GB: unpack it yourself")
-                plain.write(block)
-        plain.seek(0)
-    except BaseException:
-        plain.close()
-        raise
-    return plain
+def _decompressed(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if compressed else path.open("rb")  # type: ignore[return-value]
 
 
 class _Headers:
-    """A file that returns no more at once than the header of a member takes."""
+    """A file that returns no more at once than a header takes, whatever the header claims."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.seek, self.tell, self._file = file.seek, file.tell, file
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _HEADER:
+        if not 0 <= size <= HEADER:
             raise InputError(f"a header claims {size} bytes")
         return self._file.read(size)
-
-
-class _FilePart:
-    """Parts of a file, for several threads; it is closed when no image refers to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._lock = file, Lock()
-        weakref.finalize(self, file.close)
-
-    def read(self, start: int, size: int) -> bytes:
-        _check_size(size)
-        with self._lock:
-            self._file.seek(start)
-            content = self._file.read(size)
-        if len(content) < size:
-            raise InputError("the archive ends before it")
-        return content
-
-
-def _check_size(size: int) -> None:
-    if size > MEMBER:
-        raise InputError(
-            f"it unpacks to {size >> 20} MB, the limit is {MEMBER >> 20} MB: unpack it, and name the folder"
-        )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, MissingFileError, UsageError
-from prolip.data.imageset import LazyImage
 
 # Formats that are opened, by Pillow's names. Its others start another program (EPS), are not images (PDF,
 # HDF5, MPEG), or are only stubs.
@@ -45,7 +44,7 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _CLUTTER
 
 
-def is_image(file: Path | LazyImage) -> bool:
+def is_image(file: Path) -> bool:
     """Whether a file has the suffix of an image."""
     return file.suffix.lower() in IMAGE_SUFFIXES
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
@@ -19,12 +18,7 @@ class LazyImage:
     name: str  # in predictions and messages
     # Returns a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
     load: Callable[[], Any]
-    size: int = 0  # bytes that it takes in memory, where that is known before it is read
-
-    @property
-    def suffix(self) -> str:
-        """The suffix of the name, like that of a path."""
-        return PurePosixPath(self.name).suffix
+    size: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -113,14 +107,14 @@ class ImageSet:
 
 
 def _distinct(raw: Iterable[str]) -> list[str]:
-    """Normalise names, in the same order; two that look alike are an error."""
+    """Normalise names, in the same order; two that are the same are an error."""
     seen: dict[str, str] = {}
     for name in raw:
         normalized = normalize_name(name)
         if normalized in seen:
             raise InputError(
                 f"classes {spelled(seen[normalized])} and {spelled(name)} have the same name, "
-                f"{normalized!r}, except for invisible characters: rename or merge them"
+                f"{normalized!r}: rename or merge them"
             )
         seen[normalized] = name
     return list(seen)

@@ -10,22 +10,27 @@
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
-from prolip.data.archives import ArchiveFolder, is_archive, open_archive
+from prolip.data.archives import Archive, is_archive
 from prolip.data.files import existing, images_below, is_file, is_image
-from prolip.data.folders import SPLITS, Folder, choose_split, class_folders, split_of, splits_in, table_in
+from prolip.data.folders import SPLITS, choose_split, class_folders, split_of, splits_in, table_in
 from prolip.data.imageset import ImageSet, LazyImage, class_names
-from prolip.data.objects import is_saved_dataset, load_saved_dataset, object_records
+from prolip.data.objects import (
+    Records,
+    column_images,
+    is_saved_dataset,
+    load_saved_dataset,
+    object_records,
+)
 from prolip.data.parquet import parquet_records
-from prolip.data.tables import TABLE_SUFFIXES, Find, Record, TableOptions, TableRow, read_rows, text_records
+from prolip.data.tables import TABLE_SUFFIXES, Record, TableOptions, text_records
 
 Source = str | os.PathLike[str]
-Records = dict[str, Iterator[Record]]  # by the names of splits, "" without splits
 
 
 def read_images(
@@ -36,7 +41,6 @@ def read_images(
     image_column: str | None = None,
     label_column: str | None = None,
     images_dir: Source | None = None,
-    absolute_paths: bool = False,
     group_by: str | None = None,
 ) -> ImageSet:
     """Read images and their labels.
@@ -54,20 +58,18 @@ def read_images(
         The columns of a table, where they have other names than those of docs/guides/data.md.
     images_dir
         The folder of the files that a table names; None is the folder of the table.
-    absolute_paths
-        Whether a table may name files outside that folder.
     group_by
         What images of one group share, for `ImageSet.groups`: "parent" is the folder below the class (an
         animal, a day, a camera), where a photo directly in the class folder is a group of its own; anything
         else is a column of a table. None takes a table's column `group`, if there is one.
     """
-    options = TableOptions(image_column, label_column, images_dir, absolute_paths, group_by)
+    options = _options(image_column, label_column, group_by, images_dir)
     if split is not None and split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     if isinstance(source, (str, os.PathLike)):
         images = _from_path(existing(source), split, options)
-    elif (records := _object_records(source, options)) is not None:
-        images = _from_records(records, _anywhere(options), options, type(source).__name__, split)
+    elif (records := object_records(source, options)) is not None:
+        images = _from_records(records, options, type(source).__name__, split)
     else:
         raise UsageError(
             f"images with labels are a folder, a table or a dataset, not {type(source).__name__}"
@@ -88,13 +90,12 @@ def list_images(
     *,
     image_column: str | None = None,
     images_dir: Source | None = None,
-    absolute_paths: bool = False,
 ) -> list[Path | LazyImage]:
     """List images without labels: files, all images below folders and in archives, rows of tables.
 
     For the options of tables see `read_images`.
     """
-    options = TableOptions(image_column, None, images_dir, absolute_paths)
+    options = _options(image_column, None, None, images_dir)
     paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     images = [image for path in map(existing, paths) for image in _listed(path, options)]
     if not images:
@@ -103,28 +104,34 @@ def list_images(
 
 
 def images_in(source: Any) -> list[Any] | None:
-    """Return the images of a frame or a dataset in memory; None for anything else."""
+    """Return the images of a frame or a dataset in memory, or of a column; None for anything else."""
     options = TableOptions()
-    records = _object_records(source, options)
-    return None if records is None else _images(records, _anywhere(options), options)
+    records = object_records(source, options)
+    return column_images(source) if records is None else _images(records, options)
 
 
 def is_source(value: Any) -> bool:
     """Whether this is an object with images and labels."""
-    return _object_records(value, TableOptions()) is not None
+    return object_records(value, TableOptions()) is not None
 
 
-def _object_records(source: Any, options: TableOptions) -> Records | None:
-    return object_records(source, type(source).__name__, _anywhere(options), options)
+def _options(
+    image_column: str | None, label_column: str | None, group_by: str | None, images_dir: Source | None
+) -> TableOptions:
+    folder = None if images_dir is None else existing(images_dir)
+    return TableOptions(image_column, label_column, group_by, folder)
 
 
 def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet:
+    if is_archive(path):
+        with Archive(path).reading() as archive:
+            images = _from_path(archive.root, split, replace(options, inside=archive.folder))
+            return replace(images, images=archive.images(images.images), root=path)
     if (records := _records_at(path, options)) is not None:
         folder = "" if path.is_dir() else path.parent.name
-        return _from_records(records, options.find_in(path.parent), options, str(path), split, folder)
-    if path.is_dir() or is_archive(path):
-        root = path if path.is_dir() else open_archive(path)
-        return _from_folder(root, split, options)
+        return _from_records(records, options, str(path), split, folder)
+    if path.is_dir():
+        return _from_folder(path, split, options)
     raise InputError(
         f"{path} is a file: give the folder that holds a folder per class, a table or an archive"
     )
@@ -132,14 +139,17 @@ def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet
 
 def _records_at(path: Path, options: TableOptions) -> Records | None:
     """Return the records of a table or of a saved dataset; None of anything else."""
-    if path.is_dir() and is_saved_dataset(path):
-        return object_records(load_saved_dataset(path), str(path), options.find_in(path), options)
-    if path.is_dir() or path.suffix.lower() not in TABLE_SUFFIXES:
+    if path.is_dir():
+        if not is_saved_dataset(path):
+            return None
+        return object_records(load_saved_dataset(path), options, str(path), path)
+    suffix = path.suffix.lower()
+    if suffix not in TABLE_SUFFIXES:
         return None
-    return {"": _table_records(path, options.find_in(path.parent), options)}
+    return {"": parquet_records(path, options) if suffix == ".parquet" else text_records(path)}
 
 
-def _from_folder(root: Folder, split: str | None, options: TableOptions) -> ImageSet:
+def _from_folder(root: Path, split: str | None, options: TableOptions) -> ImageSet:
     chosen, folder = split, root
     if not (table := table_in(root)):
         splits = splits_in(root)
@@ -149,14 +159,11 @@ def _from_folder(root: Folder, split: str | None, options: TableOptions) -> Imag
         folder = splits[chosen]
         if not (table := table_in(folder)):
             return class_folders(folder, chosen, options.group_by)
-    find = _files(folder, options)
-    return _from_records(
-        {"": _table_records(table, find, options)}, find, options, str(table), chosen, folder.name
-    )
+    return _from_records(_records_at(table, options) or {}, options, str(table), chosen, folder.name)
 
 
 def _from_records(
-    records: Records, find: Find, options: TableOptions, place: str, split: str | None, folder: str = ""
+    records: Records, options: TableOptions, place: str, split: str | None, folder: str = ""
 ) -> ImageSet:
     """Make an image set of records; the name of the folder around them may be that of a split."""
     chosen = split_of(folder)
@@ -164,38 +171,53 @@ def _from_records(
         known = {found: each for name, each in records.items() if (found := split_of(name))}
         chosen = choose_split(known or records, split, place)
         records, split = {"": known[chosen]}, None
-    rows = read_rows(records[""], find, options)
-    if not rows:
+    images: list[Path | LazyImage] = []
+    labels: list[str] = []
+    splits: list[str | None] = []
+    groups: list[str | None] = []
+    label_of: dict[Path, str] = {}
+    for record in records[""]:
+        options.check(record, labelled=True)
+        image, label = options.image(record), options.label(record)
+        if isinstance(image, Path) and label_of.setdefault(image, label) != label:
+            raise InputError(f"{record.where}: {image} is both {label_of[image]!r} and {label!r}")
+        images.append(image)
+        labels.append(label)
+        splits.append(_split(record, options))
+        groups.append(options.group(record, image))
+    if not images:
         raise InputError(f"no images in {place}: it has no rows")
-    if any(row.split for row in rows):
-        splits = [_row_split(row) for row in rows]
+    rows = list(range(len(images)))
+    if any(splits):
         chosen = choose_split([s for s in SPLITS if s in splits], split, place)
-        rows = [row for row, own in zip(rows, splits, strict=True) if own == chosen]
-    classes = sorted({str(row.label) for row in rows})
-    index = {name: label for label, name in enumerate(classes)}
-    images, labels = [row.image for row in rows], [index[str(row.label)] for row in rows]
-    groups = tuple(row.group for row in rows if row.group is not None)
-    return ImageSet(images, labels, classes, place, chosen, groups or None)
+        rows = [row for row in rows if splits[row] == chosen]
+    classes = sorted({labels[row] for row in rows})
+    label_number = {name: label for label, name in enumerate(classes)}
+    grouped = tuple(group for row in rows if (group := groups[row]) is not None)
+    numbers = [label_number[labels[row]] for row in rows]
+    return ImageSet([images[row] for row in rows], numbers, classes, place, chosen, grouped or None)
 
 
-def _row_split(row: TableRow) -> str:
-    split = split_of(row.split or "")
-    if split is None:
-        raise InputError(f"{row.where}: split is {row.split!r}, not train, val or test")
+def _split(record: Record, options: TableOptions) -> str | None:
+    written = options.split(record)
+    split = None if written is None else split_of(written)
+    if written is not None and split is None:
+        raise InputError(f"{record.where}: split is {written!r}, not train, val or test")
     return split
 
 
 def _listed(path: Path, options: TableOptions) -> list[Any]:
-    images: list[Any] = []
-    if path.is_dir() or is_archive(path):
-        images = list(images_below(path) if path.is_dir() else open_archive(path).images())
+    if is_archive(path):
+        with Archive(path).reading() as archive:
+            return archive.images(_listed(archive.root, replace(options, inside=archive.folder)))
+    images: list[Any] = list(images_below(path)) if path.is_dir() else []
     if not images and (records := _records_at(path, options)) is not None:
-        images = _images(records, options.find_in(path.parent), options)
+        images = _images(records, options)
         if not images:
             raise InputError(f"no images in {path}: it has no rows")
     if images:
         return images
-    if path.is_dir() or is_archive(path):
+    if path.is_dir():
         raise InputError(f"no images in {path} (files with suffixes like .jpg, .png, .webp)")
     if path.suffix and not is_image(path):
         raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
@@ -204,24 +226,9 @@ def _listed(path: Path, options: TableOptions) -> list[Any]:
     return [path]
 
 
-def _images(records: Records, find: Find, options: TableOptions) -> list[Any]:
-    return [row.image for each in records.values() for row in read_rows(each, find, options, labelled=False)]
-
-
-def _table_records(table: Path | LazyImage, find: Find, options: TableOptions) -> Iterator[Record]:
-    if table.suffix.lower() != ".parquet":
-        return text_records(table)
-    if not isinstance(table, Path):
-        raise InputError(f"{table} is a Parquet table in an archive: unpack it, and name the table")
-    return parquet_records(table, find, options)
-
-
-def _files(folder: Folder, options: TableOptions) -> Find:
-    if isinstance(folder, ArchiveFolder):
-        return folder.find if options.images_dir is None else options.find_in(Path())
-    return options.find_in(folder)
-
-
-def _anywhere(options: TableOptions) -> Find:
-    """Find the files of tables in memory: the user's own, relative to the working folder."""
-    return replace(options, absolute_paths=True).find_in(Path())
+def _images(records: Records, options: TableOptions) -> list[Any]:
+    images = []
+    for record in (record for each in records.values() for record in each):
+        options.check(record, labelled=False)
+        images.append(options.image(record))
+    return images

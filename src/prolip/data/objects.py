@@ -4,14 +4,14 @@
 | --- | --- |
 | `Dataset`, `DatasetDict`, also saved by `save_to_disk` | Hugging Face's datasets |
 | data frames and tables | pandas, polars, pyarrow |
-| `dataset[i]` is an image and a label; a `Subset`, a `DataLoader` | torchvision |
+| `dataset[i]` is an image and a label; a `Subset`, a `DataLoader` | torch, torchvision |
 
 Where a torchvision dataset lists its files (`samples`, as ImageFolder does) those are read, and its transform
 is not applied: an encoder has a preprocessing of its own. Otherwise the output of `dataset[i]` is used: a PIL
 image, or an array or tensor of pixels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,26 +19,30 @@ from typing import Any
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import InputError, UsageError
 from prolip.data.imageset import LazyImage
-from prolip.data.tables import LABEL_COLUMNS, SPLIT_COLUMNS, Find, Record, TableOptions
+from prolip.data.tables import Record, TableOptions, by_column
 from prolip.io.environment import require
+
+Records = dict[str, Iterator[Record]]  # by the names of splits, "" without splits
 
 
 def object_records(
-    source: Any, place: str, find: Find, options: TableOptions
-) -> dict[str, Iterator[Record]] | None:
-    """Return the records of an object by the names of its splits ("" without splits); None of others.
+    source: Any, options: TableOptions, place: str | None = None, folder: Path = Path()
+) -> Records | None:
+    """Return the records of an object; None of one that is not a dataset or a frame.
 
-    `find` opens the files that it names.
+    Files that it names are relative to `folder`.
     """
-    if _is_dataset(source):
+    place = type(source).__name__ if place is None else place
+    if is_hugging_face(source):
         if not isinstance(source, dict):
-            return {"": _dataset_records(source, place, find, options)}
+            return {"": _dataset_records(source, place, folder, options)}
         return {
-            name: _dataset_records(each, f"{place}/{name}", find, options) for name, each in source.items()
+            split: _dataset_records(each, f"{place}/{split}", folder, options)
+            for split, each in source.items()
         }
     if _is_frame(source):
         return {"": _frame_records(source)}
-    return {"": _indexed_records(source, options)} if _is_indexed(source) else None
+    return {"": _pair_records(source, options)} if _has_pairs(source) else None
 
 
 def is_saved_dataset(folder: Path) -> bool:
@@ -57,13 +61,21 @@ def load_saved_dataset(folder: Path) -> Any:
         raise InputError(f"{folder} cannot be read: {str(error)[:200]}") from error
 
 
+def column_images(source: Any) -> list[LazyImage] | None:
+    """Return the images of `dataset["image"]`, a column of a Hugging Face dataset; None of anything else."""
+    if not _is_from(source, "datasets") or is_hugging_face(source) or not hasattr(source, "__getitem__"):
+        return None
+    return [LazyImage(f"row {i}", partial(source.__getitem__, i)) for i in range(len(source))]
+
+
+def is_hugging_face(source: Any) -> bool:
+    """Whether this is a Dataset or a DatasetDict of Hugging Face."""
+    return _is_from(source, "datasets") and hasattr(source, "column_names")
+
+
 def _is_from(value: Any, *libraries: str) -> bool:
     """Whether a value is of a class of one of these libraries, which need not be installed."""
     return any(kind.__module__.split(".")[0] in libraries for kind in type(value).__mro__)
-
-
-def _is_dataset(source: Any) -> bool:
-    return _is_from(source, "datasets") and (hasattr(source, "features") or hasattr(source, "num_columns"))
 
 
 def _is_frame(source: Any) -> bool:
@@ -72,85 +84,75 @@ def _is_frame(source: Any) -> bool:
     )
 
 
-def _is_indexed(source: Any) -> bool:
-    if isinstance(source, (list, tuple, dict, str, bytes)) or hasattr(source, "dtype"):
+def _has_pairs(source: Any) -> bool:
+    """Whether `source[i]` is an image and a label, or `source` has such a dataset, as a DataLoader does."""
+    if isinstance(source, (list, tuple, Mapping, str, bytes)) or hasattr(source, "dtype"):
         return False
-    names = ("classes", "class_to_idx", "targets", "samples", "dataset")
-    return any(hasattr(source, name) for name in names) and (
-        hasattr(source, "__getitem__") or hasattr(source, "dataset")
-    )
+    if hasattr(source, "dataset"):
+        return _has_pairs(source.dataset)
+    if _is_from(source, "datasets") or not (hasattr(source, "__getitem__") and hasattr(source, "__len__")):
+        return False
+    try:
+        item = source[0]
+    except (IndexError, KeyError, TypeError):
+        return False
+    return isinstance(item, (tuple, list)) and len(item) > 1
 
 
-def _dataset_records(source: Any, place: str, find: Find, options: TableOptions) -> Iterator[Record]:
+def _dataset_records(source: Any, place: str, folder: Path, options: TableOptions) -> Iterator[Record]:
     """Yield the records of a Hugging Face dataset, labels by their names."""
     if not hasattr(source, "cast_column") or not hasattr(source, "__len__"):
         raise UsageError(f"{place} is streamed, and has no length: collect it into a Dataset first")
-    columns = {name.strip().lower(): name for name in source.column_names}
-    kinds = {name: type(source.features[column]).__name__ for name, column in columns.items()}
-
-    def first(names: tuple[str, ...], kind: str) -> str | None:
-        """Return the first column of this type; else the first with one of these names."""
-        typed = [name for name, each in kinds.items() if each == kind]
-        return next(iter(typed), next((name for name in names if name in columns), None))
-
-    image = options.image_column and options.image_columns[0]
-    if image is None:
-        image = first(options.image_columns, "Image")
-    if image is None or image not in columns:
-        raise InputError(f"{place} has no column of images (columns: {', '.join(columns)[:200]})")
-    wanted = options.label_columns[0]
-    label = wanted if wanted in columns else first(LABEL_COLUMNS, "ClassLabel")
-    if options.label_column is not None and label != wanted:
-        raise InputError(f"{place} has no column {wanted} (columns: {', '.join(columns)[:200]})")
-    split = next((name for name in SPLIT_COLUMNS if name in columns), None)
-    group = next((name for name in options.group_columns if name in columns), None)
-    groups = source[columns[group]][:] if group else None
-    labels = _dataset_labels(source, columns[label]) if label else None
-    splits = source[columns[split]][:] if split else None
-    content = _dataset_content(source, columns[image], kinds[image] == "Image", find)
+    source = source.with_format(None)
+    columns = dict(zip(by_column(source.column_names, place), source.column_names, strict=True))
+    types = {key: type(source.features[name]).__name__ for key, name in columns.items()}
+    cells: dict[str, list[Any]] = {}
+    for kind, feature in (("label", "ClassLabel"), ("split", ""), ("group", "")):
+        if key := _dataset_column(kind, feature, types, options):
+            cells[options.names(kind)[0]] = _dataset_values(source, columns[key])
+    image = _dataset_column("image", "Image", types, options)
+    content = source.select_columns([columns[image]] if image else [])
+    if image and types[image] == "Image":
+        undecoded = type(source.features[columns[image]])(decode=False)
+        content = content.cast_column(columns[image], undecoded)
     for row in range(len(source)):
-        cells: dict[str, Any] = {options.image_columns[0]: LazyImage(f"{place}:{row}", partial(content, row))}
-        cells |= {} if labels is None else {wanted: labels[row]}
-        cells |= {} if splits is None else {"split": splits[row]}
-        cells |= {} if groups is None or group is None else {group: groups[row]}
-        yield Record(f"{place}, row {row}", f"{place}:{row}", cells)
+        values = {name: column[row] for name, column in cells.items()}
+        if image:
+            load = partial(_dataset_image, content, columns[image], row, options, folder)
+            values[options.names("image")[0]] = LazyImage(f"{place}:{row}", load)
+        yield Record(f"{place}, row {row}", f"{place}:{row}", values, folder, tuple(columns))
 
 
-def _dataset_labels(source: Any, column: str) -> list[Any]:
-    values = list(source[column])
-    names = getattr(source.features[column], "names", None)
-    if names is None:
-        return values
-    return [names[value] if isinstance(value, int) and 0 <= value < len(names) else None for value in values]
+def _dataset_column(kind: str, feature: str, types: dict[str, str], options: TableOptions) -> str | None:
+    """Return the column that is named, else the first of this type, else the first of the usual names."""
+    named = options.names(kind)
+    typed = [name for name, each in types.items() if each == feature and len(named) > 1]
+    return next((name for name in (*typed, *named) if name in types), None)
 
 
-def _dataset_content(source: Any, column: str, encoded: bool, find: Find) -> Callable[[int], Any]:
-    """Return a function that reads the bytes or the path of a row's image."""
-    images = source.select_columns([column]).with_format(None)
-    if encoded:
-        images = images.cast_column(column, type(source.features[column])(decode=False))
+def _dataset_values(source: Any, column: str) -> list[Any]:
+    values, names = list(source[column]), getattr(source.features[column], "names", None)
+    return values if names is None else [dict(enumerate(names)).get(value) for value in values]
 
-    def read(row: int) -> Any:
-        value = images[row][column]
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
-        if value is None:
-            raise InputError("the dataset has no image here")
-        return find(value) if isinstance(value, str) else value
 
-    return read
+def _dataset_image(content: Any, column: str, row: int, options: TableOptions, folder: Path) -> Any:
+    """Return the bytes or the path of a row's image."""
+    value = content[row][column]
+    if isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    if value is None:
+        raise InputError("the dataset has no image here")
+    return options.find(value, folder) if isinstance(value, str) else value
 
 
 def _frame_records(source: Any) -> Iterator[Record]:
     if hasattr(source, "collect"):  # a query of polars
         source = source.collect()
     names = list(getattr(source, "column_names", source.columns))
-    lowered = [str(name).strip().lower() for name in names]
-    if len(set(lowered)) < len(lowered):
-        raise InputError(f"two columns of the frame have the same name: {', '.join(lowered)[:200]}")
+    keys = by_column(names, "the frame")
     columns = [_column_values(source[name]) for name in names]
     for row, cells in enumerate(zip(*columns, strict=True)):
-        yield Record(f"the frame, row {row}", f"row {row}", dict(zip(lowered, cells, strict=True)))
+        yield Record(f"the frame, row {row}", f"row {row}", dict(zip(keys, cells, strict=True)))
 
 
 def _column_values(column: Any) -> list[Any]:
@@ -158,25 +160,24 @@ def _column_values(column: Any) -> list[Any]:
     return list(next(getattr(column, name) for name in names if hasattr(column, name))())
 
 
-def _indexed_records(source: Any, options: TableOptions) -> Iterator[Record]:
+def _pair_records(source: Any, options: TableOptions) -> Iterator[Record]:
     dataset, rows = _unwrap(source)
-    name = type(dataset).__name__
-    targets, classes = getattr(dataset, "targets", None), _class_names(dataset)
+    place, classes = type(dataset).__name__, _class_names(dataset)
+    targets, samples = getattr(dataset, "targets", None), getattr(dataset, "samples", None)
     labels = None if targets is None else to_numpy(targets).tolist()
-    samples = getattr(dataset, "samples", None)
     if not (isinstance(samples, list) and samples and isinstance(samples[0][0], (str, Path))):
         samples = None
     for row in rows:
+        where = f"{place}, item {row}"
         if samples is not None:
             path, target = samples[row]
             image: Any = Path(path)
         else:
-            image = LazyImage(f"{name}[{row}]", partial(_item_image, dataset, row))
+            image = LazyImage(f"{place}[{row}]", partial(_item_image, dataset, row))
             target = labels[row] if labels is not None else dataset[row][1]
-        where = f"{name}, item {row}"
-        label = _target_name(target, classes, where)
-        cells = {options.image_columns[0]: image, options.label_columns[0]: label}
-        yield Record(where, f"{name}[{row}]", cells)
+        cells = {options.names("image")[0]: image}
+        cells[options.names("label")[0]] = _target_name(target, classes, where)
+        yield Record(where, f"{place}[{row}]", cells)
 
 
 def _unwrap(source: Any) -> tuple[Any, list[int]]:
@@ -206,5 +207,4 @@ def _target_name(target: Any, classes: list[str] | None, where: str) -> Any:
 
 
 def _item_image(dataset: Any, row: int) -> Any:
-    item = dataset[row]
-    return item[0] if isinstance(item, (tuple, list)) else item
+    return dataset[row][0]
