@@ -4,7 +4,7 @@
                                busy ray report fits setup]
 
 `photos`: pets37/train through the offline encoder, beside decoding alone on all cores and the bare tower.
-`large`: the same for 12-megapixel JPEGs, photos enlarged, as they are and with noise. `start`: `--help` and
+`large`: 12-megapixel JPEGs, photos enlarged with noise, beside decoding them in full. `start`: `--help` and
 one prediction beside Python and its libraries alone. `again`: a fit of 1,632 images whose features are
 stored, beside its solver. `many`: 100,000 small images, beside listing them. `memory`: huge images, beside
 the pixels of one. `threads`: eight on one classifier beside one. `busy`: fit and predict beside four busy
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,7 @@ from prolip import FewShotClassifier, methods
 from prolip.core.arrays import Array
 from prolip.data import read_images
 from prolip.encoders import Encoder, load
-from prolip.features import FeatureStore, extract
-from prolip.features.images import ImageContent
+from prolip.features import FeatureStore, extract, load_image
 from prolip.io.environment import cores
 from solver_tasks import few_shot, photos
 
@@ -96,8 +96,7 @@ def throughput(what: str, encoder: Encoder, paths: list[Path]) -> None:
     each = (time.process_time() - began) / 2 / len(paths) * 1000
 
     def decode(path: Path) -> Array:
-        with ImageContent.open(path, str(path)).pixels() as image:
-            return encoder.preprocess.centre(image)
+        return encoder.preprocess.centre(load_image(path, near=encoder.preprocess.sufficient_side))
 
     def decode_all() -> None:
         with ThreadPoolExecutor(cores()) as pool:
@@ -116,18 +115,57 @@ def show_photos(data: Path, folder: Path) -> None:
     throughput("pets37/train", load("offline"), paths)
 
 
-def show_large(data: Path, folder: Path) -> None:
-    sources = sorted((data / "images" / "pets37" / "train").rglob("*.jpg"))[::12][:48]
-    rng, encoder = np.random.default_rng(0), load("offline")
-    for noise in (0, 3):
-        paths = [folder / f"large-{noise}-{i}.jpg" for i in range(len(sources))]
-        for path, source in zip(paths, sources, strict=True):
-            photo = Image.open(source).convert("RGB").resize((4000, 3000), Image.Resampling.BICUBIC)
-            grain = rng.normal(0, noise, (3000, 4000, 1)).astype(np.float32)
-            rough = (np.asarray(photo) + grain).clip(0, 255).astype(np.uint8)
-            Image.fromarray(rough).save(path, quality=90)
-        size = statistics.mean(path.stat().st_size for path in paths) / 1e6
-        throughput(f"12-megapixel JPEGs, {size:.1f} MB each", encoder, paths)
+def show_large(data: Path, folder: Path, count: int = 200) -> None:
+    """Enlarged photos with noise, decoded as `extract` does and in full: images a second, and agreement."""
+    sources = sorted((data / "images" / "pets37" / "test").rglob("*.jpg"))
+    rng = np.random.default_rng(0)
+    paths = []
+    for i, number in enumerate(rng.permutation(len(sources))[:count]):
+        photo = Image.open(sources[number]).convert("RGB")
+        scale = (12e6 / (photo.width * photo.height)) ** 0.5 / 16
+        photo = photo.resize([round(side * scale) * 16 for side in photo.size], Image.Resampling.LANCZOS)
+        grain = rng.normal(0, 6, (photo.height, photo.width, 1)).astype(np.float32)
+        paths.append(folder / f"large-{i}.jpg")
+        Image.fromarray((np.asarray(photo) + grain).clip(0, 255).astype(np.uint8)).save(paths[-1], quality=90)
+    encoder, clf = load("offline"), FewShotClassifier("offline", store=False)
+    clf.fit(data / "images" / "pets37" / "train")
+
+    def full(path: Path) -> Array:
+        image, pre = load_image(path), encoder.preprocess
+        scale = (pre.resize_to or pre.size) / min(image.size)
+        small = image.resize([int(side * scale + 1e-9) for side in image.size], Image.Resampling.BICUBIC)
+        left, top = (round((side - pre.size) / 2) for side in small.size)
+        return np.asarray(small.crop((left, top, left + pre.size, top + pre.size)))
+
+    def encode_full() -> Array:
+        with ThreadPoolExecutor(cores()) as pool:
+            pixels = pool.map(full, paths)
+            return np.concatenate([encoder.encode(np.stack(batch)) for batch in batched(pixels, 32)])
+
+    rates, features = {}, {}
+    for name, work in {"ours": lambda: extract(encoder, paths).features[0], "full": encode_full}.items():
+        began, used = time.perf_counter(), time.process_time()
+        features[name] = work()
+        seconds = time.perf_counter() - began
+        rates[name] = len(paths) / seconds, (time.process_time() - used) / len(paths) * 1000
+    ours, whole = (clf.model_.predict(features[name]).proba for name in ("ours", "full"))
+    same = int((ours.argmax(1) == whole.argmax(1)).sum())
+    difference = np.abs(ours - whole).max(axis=1)
+    size = statistics.mean(path.stat().st_size for path in paths) / 1e6
+    show(
+        f"{count} JPEGs of 12 megapixels, {size:.1f} MB each",
+        "{:.1f} a second, {:.0f} ms of a core each".format(*rates["ours"]),
+        "decoded in full {:.1f} a second, {:.0f} ms".format(*rates["full"]),
+    )
+    agreement = (
+        f"{same} of {count} answers, largest {difference.max():.4f}, median {np.median(difference):.4f}"
+    )
+    show("  the same answers, difference of probabilities", agreement)
+
+
+def batched(values: Iterator[Array], size: int) -> Iterator[list[Array]]:
+    while batch := list(islice(values, size)):
+        yield batch
 
 
 def show_start(data: Path, folder: Path) -> None:

@@ -14,6 +14,7 @@ THIRD_PARTY = {
     "entry.filename",  # of zipfile: the name that it extracts to
     "warnings.showwarning",  # documented as the thing to replace
     "sys.unraisablehook",  # likewise
+    "Image.MAX_IMAGE_PIXELS",  # documented: the limit of the process
     "os._exit",  # documented: ends a worker process without clean-up
     "hub.HF_HUB_DISABLE_TELEMETRY",
     "constants.HF_HUB_DISABLE_TELEMETRY",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -21,7 +22,6 @@ from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import FeatureStore, ImageError, extract
-from prolip.features.images import ImageContent
 
 extract_module = importlib.import_module("prolip.features.extract")  # its function goes by the same name
 WIDTH = 24
@@ -160,13 +160,13 @@ def test_progress_counts_pictures_whose_features_are_there(photos):
 
 def test_loading_stays_a_bounded_step_ahead(photos, monkeypatch):
     loads, seen = [], []
-    opened = extract_module.ImageContent.open.__func__
+    opened = extract_module.open_image
 
-    def counted(cls, source, name):
+    def counted(source, name):
         loads.append(name)
-        return opened(cls, source, name)
+        return opened(source, name)
 
-    monkeypatch.setattr(extract_module.ImageContent, "open", classmethod(counted))
+    monkeypatch.setattr(extract_module, "open_image", counted)
     encoder = Fake()
     encode = encoder.encode
     monkeypatch.setattr(encoder, "encode", lambda pixels: (seen.append(len(loads)), encode(pixels))[1])
@@ -190,17 +190,18 @@ def test_a_bad_picture_is_an_error_that_names_it(photos, store):
 def test_of_two_bad_copies_the_first_is_named_whichever_loader_is_faster(photos, monkeypatch):
     for bad in photos[3:5]:
         bad.write_bytes(b"not an image")
-    opened, second = ImageContent.open, threading.Event()
+    opened, second = extract_module.open_image, threading.Event()
 
+    @contextlib.contextmanager
     def late(image, name):
         if image == photos[3]:
             assert second.wait(10)
-        picture = opened(image, name)
-        if image == photos[4]:
-            threading.Timer(0.05, second.set).start()  # once its contents are known as its own
-        return picture
+        with opened(image, name) as picture:
+            if image == photos[4]:
+                threading.Timer(0.05, second.set).start()  # once its contents are known as its own
+            yield picture
 
-    monkeypatch.setattr(ImageContent, "open", late)
+    monkeypatch.setattr(extract_module, "open_image", late)
     with pytest.raises(ImageError) as raised:
         extract(Fake(), photos, workers=2)
     assert raised.value.name == str(photos[3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from prolip.features import FeatureStore, extract
 from prolip.features import store as module
-from prolip.features.images import ImageContent
+from prolip.features.images import open_image
 from prolip.io.files import file_state
 from test_features import Fake, noise
 
@@ -38,13 +39,13 @@ def photos(tmp_path):
 @pytest.fixture
 def opened(monkeypatch):
     """Names of the files that were read."""
-    names, plain = [], ImageContent.open.__func__
+    names = []
 
-    def note(cls, source, name):
+    def note(source, name):
         names.append(name)
-        return plain(cls, source, name)
+        return open_image(source, name)
 
-    monkeypatch.setattr(ImageContent, "open", classmethod(note))
+    monkeypatch.setattr(importlib.import_module("prolip.features.extract"), "open_image", note)
     return names
 
 

@@ -13,8 +13,7 @@ from prolip.core.arguments import as_path
 from prolip.data import ImageSet, LazyImage, list_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
-from prolip.features.decoder_limits import FILE_LIMIT
-from prolip.features.pixels import is_single_image
+from prolip.features.images import FILE_LIMIT, is_single_image
 
 
 @dataclass(frozen=True, eq=False)

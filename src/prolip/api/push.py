@@ -19,8 +19,7 @@ from prolip.core.errors import first_line
 from prolip.encoders.hub import quiet
 from prolip.export.card import EXAMPLE, model_card
 from prolip.export.saved import CARD, CONFIG, write_model
-from prolip.features.images import load_image
-from prolip.features.pixels import to_jpeg
+from prolip.features.images import load_image, to_jpeg
 
 EXAMPLE_SIDE = 1024  # pixels
 _TENSORS = ("prolip-*.safetensors", "support-*.safetensors")

@@ -10,7 +10,7 @@ import asyncio
 import anyio.to_thread
 import numpy as np
 
-from prolip.app.images import decode
+from prolip.app.images import read_pixels
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.io.environment import cores
@@ -27,7 +27,8 @@ class Batcher:
 
     async def encode(self, data: bytes) -> Array:
         """Return the features [width] of an uploaded image, or raise an `ImageError`."""
-        pixels = await anyio.to_thread.run_sync(self._pixels, data, limiter=self._decoders)
+        preprocess = self.encoder.preprocess
+        pixels = await anyio.to_thread.run_sync(read_pixels, data, preprocess, limiter=self._decoders)
         features: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         self._ready.append((pixels, features))
         async with self._slots:
@@ -48,7 +49,3 @@ class Batcher:
         for (_, features), row in zip(batch, rows, strict=True):
             if not features.done():  # its request may be cancelled
                 features.set_result(row)
-
-    def _pixels(self, data: bytes) -> Array:
-        with decode(data) as image:
-            return self.encoder.preprocess.centre(image)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from prolip.api.model import Recipe
-from prolip.app.images import decode
+from prolip.app.images import read_pixels
 from prolip.app.project import Project
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
@@ -70,8 +70,7 @@ class EncodedProject:
         if (pixels := self._pixels.pop(image, None)) is not None:
             return pixels
         try:
-            with decode(self._project.image(image).read_bytes()) as decoded:
-                return self.encoder.preprocess.centre(decoded)
+            return read_pixels(self._project.image(image).read_bytes(), self.encoder.preprocess)
         except OSError as error:
             return str(error)
         except ImageError as bad:

@@ -10,7 +10,7 @@ from prolip.core.arguments import as_path
 from prolip.core.errors import InputError, MissingFileError, UsageError
 
 # Formats that are opened, by Pillow's names. Its others start another program (EPS), are not images (PDF,
-# HDF5, MPEG), or are only stubs.
+# HDF5, MPEG), or are only stubs; an icon may hold an image of any size, which is decoded whatever it claims.
 IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
     "PNG": (".png", ".apng"),
@@ -23,8 +23,6 @@ IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
     "JPEG2000": (".jp2", ".j2k", ".jpx", ".jpf", ".j2c", ".jpc"),
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
     "TGA": (".tga", ".icb", ".vda", ".vst"),
-    "ICO": (".ico",),
-    "ICNS": (".icns",),
     "PCX": (".pcx",),
     "PSD": (".psd",),
     "QOI": (".qoi",),

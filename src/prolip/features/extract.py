@@ -29,7 +29,7 @@ from prolip.core.errors import InputError, ModelError, ProlipError
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import ImageContent, ImageError, NoImagesError, too_many
+from prolip.features.images import ImageError, NoImagesError, open_image
 from prolip.features.store import FeatureStore, Space
 from prolip.io.environment import cores
 from prolip.io.files import file_state
@@ -169,7 +169,11 @@ class _Job:
         if not kept:
             raise NoImagesError(bad)
         if len(bad) > self.skip_bad * len(self.images):
-            raise too_many(bad, len(self.images), self.skip_bad)
+            listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
+            raise InputError(
+                f"{len(bad)} of {len(self.images)} images cannot be read, more than "
+                f"{100 * self.skip_bad:.0f} %: repair or remove them ({listed})"
+            )
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
         return Extraction(features, kept, hashes, bad, self.encoded, seconds)
@@ -194,18 +198,18 @@ class _Job:
     def _load(self, index: int) -> _Loaded | ImageError:
         """Read an image; add rows from the store, and pixels for the rest, unless it is a copy."""
         try:
-            content = ImageContent.open(self.images[index], self._name(index))
-            with self.lock:
-                first = self.first.setdefault(content.key, index)
-            if first != index:
-                return _Loaded(index, content.key, content.state)
-            loaded = _Loaded(index, content.key, content.state, self._rows(content.key))
-            if len(loaded.rows) < len(self.views):
-                with content.pixels() as image:
+            with open_image(self.images[index], self._name(index)) as opened:
+                with self.lock:
+                    first = self.first.setdefault(opened.key, index)
+                if first != index:
+                    return _Loaded(index, opened.key, opened.state)
+                loaded = _Loaded(index, opened.key, opened.state, self._rows(opened.key))
+                if len(loaded.rows) < len(self.views):
+                    preprocess = self.encoder.preprocess
+                    image = opened.decode(preprocess.sufficient_side)
                     for slot in sorted(set(range(len(self.views))) - set(loaded.rows)):
-                        view = _view(self.encoder.preprocess, image, content.key, self.views[slot])
-                        loaded.pixels[slot] = view
-            return loaded
+                        loaded.pixels[slot] = _view(preprocess, image, opened.key, self.views[slot])
+                return loaded
         except ImageError as bad:
             return bad
 

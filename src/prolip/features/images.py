@@ -1,59 +1,50 @@
 """Read any image as upright 8-bit RGB, or report why it cannot be read.
 
-Only regular files are opened. An image is decoded in full, so that a path, bytes, a PIL image and an exported
-model agree: towers notice the change of a thousandth of the pixels by one level. Huge images (`huge_factor`)
-and thumbnails are shrunk by an integer factor on the way: a JPEG while it is decoded, others by averaging
-pixels. Images that take more memory, time or reading than `decoder_limits.py` allows are rejected. Of an
-animation the first frame is read.
+Pillow decodes; a JPEG that is much larger than what a tower takes, at a half, a quarter or an eighth of its
+size. Transparency is composited on white. 16-bit greyscale is scaled, where a plain conversion would clip it
+to white. CMYK is converted without its colour profile, as in the training pipelines of CLIP-like models. Of
+an animation the first frame is read.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import importlib
 import io
-import math
 import os
-import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, MissingFileError
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
-from prolip.features.decoder_limits import (
-    FILE_LIMIT,
-    HEADER_LIMIT,
-    IMAGE_MEMORY,
-    MEMORY_VARIABLE,
-    READ_WHOLE,
-    SECONDS,
-    WHOLE_LIMIT,
-    LimitedStream,
-    LimitExceeded,
-    check_icon,
-    check_jpeg,
-    check_tags,
-    file_size,
-)
-from prolip.features.pixels import from_array, to_rgb, turn
 from prolip.io.files import file_state
 from prolip.io.reading import ReadError, open_regular
 
-Shrink = Callable[[tuple[int, int]], int]  # the integer factor that an image of this size may shrink by
+FILE_LIMIT = 1 << 30  # bytes
+CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
+PIXEL_LIMIT = 200_000_000  # what phones and scanners make
+# These decoders hold several copies of the whole image: with 200 megapixels, three gigabytes.
+COPIED_LIMIT, COPIED = 64_000_000, ("WEBP", "AVIF", "JPEG2000")
+UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "HEIF")  # read from a network: photos and graphics
+SECONDS = 10.0  # of a processor, to decode one image
+_LARGE = 16_000_000  # pixels; larger images are decoded one at a time, to bound their memory
+_HUGE = 64_000_000  # pixels; larger images do not leave here in full
+_large_image = Lock()
 
-HUGE = 64_000_000  # pixels; larger images are shrunk, to bound their memory
-_AT_ONCE = 8 << 20  # bytes; a larger file is not read into memory as a whole
-_BY_LINES = ("JPEG", "MPO", "PNG", "BMP", "DIB", "PPM", "TIFF", "TGA", "PCX")  # decoded into place
-_large_members = Lock()  # held while a large member of an archive is in memory
+# Pillow's own limit, a warning and an error at twice the size, is for the whole process.
+if Image.MAX_IMAGE_PIXELS is not None:
+    Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, PIXEL_LIMIT)
+warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd metadata: thousands for a single photo
 
 
 class ImageError(InputError):
@@ -80,22 +71,13 @@ class NoImagesError(InputError):
         self.bad = bad
 
 
-def too_many(bad: list[tuple[str, str]], images: int, fraction: float) -> InputError:
-    """Return the error for more unreadable images, with names and reasons, than may be skipped."""
-    listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
-    return InputError(
-        f"{len(bad)} of {images} images cannot be read, more than {100 * fraction:.0f} %: repair or "
-        f"remove them ({listed}{'; ...' if len(bad) > 3 else ''})"
-    )
-
-
-def huge_factor(size: tuple[int, int]) -> int:
-    """Return the integer factor that an image of this size is shrunk by: 1 up to 64 megapixels."""
-    pixels = size[0] * size[1]
-    return 1 if pixels <= HUGE else math.isqrt(8 * pixels // HUGE)
-
-
-def load_image(source: Any, name: str | None = None, near: int | None = None) -> Image.Image:
+def load_image(
+    source: Any,
+    name: str | None = None,
+    near: int | None = None,
+    formats: Sequence[str] = tuple(IMAGE_FORMATS),
+    pixel_limit: int = PIXEL_LIMIT,
+) -> Image.Image:
     """Load an upright RGB image.
 
     Parameters
@@ -106,24 +88,16 @@ def load_image(source: Any, name: str | None = None, near: int | None = None) ->
     name
         The name in errors, by default the path.
     near
-        A side in pixels that is enough: a larger image is shrunk while it is decoded, not below that.
+        A side in pixels that is enough: a larger image may be shrunk, its shorter side not below that.
+    formats
+        Pillow's names of the formats that are read.
+    pixel_limit
+        Larger images are errors.
     """
-    shrink = None if near is None else lambda size: max(1, min(size) // near)
-    if isinstance(source, (str, os.PathLike, LazyImage)):
-        with ImageContent.open(source, name or str(source)).pixels(shrink) as image:
-            return image
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        with _decoded(io.BytesIO(source), name or "in memory", shrink) as image:
-            return image
-    name = name or "in memory"
-    try:
-        if isinstance(source, Image.Image):
-            source.load()  # here, so that errors of its file are caught
-        return to_rgb(source if isinstance(source, Image.Image) else from_array(source))
-    except InputError:
-        raise
-    except (OSError, SyntaxError, ValueError, TypeError) as error:
-        raise ImageError(name, str(error)) from error
+    if name is None:
+        name = str(source) if isinstance(source, (str, os.PathLike, LazyImage)) else "in memory"
+    with open_image(source, name, hashed=False) as opened:
+        return opened.decode(near, formats, pixel_limit)
 
 
 @dataclass(frozen=True)
@@ -139,199 +113,212 @@ class LazyImages(Sequence[Image.Image]):
         return load_image(self.sources[index])
 
 
+@contextmanager
+def open_image(source: Any, name: str, hashed: bool = True) -> Iterator[OpenedImage]:
+    """Open a path, the bytes of a file, a PIL image, an array or a `LazyImage`; `hashed` computes its key."""
+    with _image_errors(name):
+        if isinstance(source, LazyImage):
+            source = source.load()
+        if isinstance(source, (str, os.PathLike)):
+            file = open_regular(source, FILE_LIMIT)
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            file = io.BytesIO(source)
+        else:
+            image = to_rgb(
+                ImageOps.exif_transpose(source) if isinstance(source, Image.Image) else from_array(source)
+            )
+            size = f"pixels {image.width} {image.height};".encode()
+            key = hashlib.sha256(size + image.tobytes()).digest() if hashed else b""
+            yield OpenedImage(name, key, image)
+            return
+    with file:
+        with _image_errors(name):
+            on_disk = isinstance(source, (str, os.PathLike))
+            state = file_state(file.fileno()) if on_disk and hashed else None
+            digest = hashlib.sha256()
+            while hashed and (block := file.read(1 << 20)):
+                digest.update(block)
+        yield OpenedImage(name, digest.digest(), file, state)
+
+
 @dataclass(frozen=True)
-class ImageContent:
-    """An image by its content, whose pixels are decoded on demand."""
+class OpenedImage:
+    """An image whose pixels are decoded on demand."""
 
     name: str
     key: bytes  # SHA-256 of the file's content; of size and pixels where there is no file
-    source: bytes | Path | Image.Image | LazyImage
+    source: IO[bytes] | Image.Image
     state: tuple[int, ...] | None = None  # of the file, when its content was read: see `file_state`
 
-    @classmethod
-    def open(cls, source: Any, name: str) -> ImageContent:
-        """Read a path, bytes, PIL image, array or `LazyImage`; a large file does not stay in memory."""
-        if isinstance(source, LazyImage):
-            if source.size > _AT_ONCE:
-                with _large_members:
-                    return cls(name, hashlib.sha256(_loaded(source)).digest(), source)
-            source = _loaded(source)
-        if isinstance(source, (str, os.PathLike)):
-            return _read(Path(source), name)
-        if isinstance(source, bytes):
-            if len(source) > FILE_LIMIT:
-                raise ImageError(name, f"it has more than {FILE_LIMIT >> 30} GB")
-            return cls(name, hashlib.sha256(source).digest(), source)
-        image = load_image(source, name)
-        size = f"pixels {image.width} {image.height};".encode()
-        return cls(name, hashlib.sha256(size + image.tobytes()).digest(), image)
-
-    @contextmanager
-    def pixels(self, shrink: Shrink | None = huge_factor) -> Iterator[Image.Image]:
-        """Decode the pixels to upright RGB.
-
-        Their memory is reserved for the time of the context. `shrink` is called before anything is decoded,
-        and may reject a size.
-        """
+    def decode(
+        self,
+        near: int | None = None,
+        formats: Sequence[str] = tuple(IMAGE_FORMATS),
+        pixel_limit: int = PIXEL_LIMIT,
+    ) -> Image.Image:
+        """Decode the pixels to upright RGB; for the arguments see `load_image`."""
         if isinstance(self.source, Image.Image):
-            factor = shrink(self.source.size) if shrink else 1
-            yield self.source.reduce(factor) if factor > 1 else self.source
-        elif isinstance(self.source, bytes):
-            with _decoded(io.BytesIO(self.source), self.name, shrink) as found:
-                yield found
-        elif isinstance(self.source, LazyImage):
-            with _large_members:
-                content = io.BytesIO(_loaded(self.source))
-                with _decoded(content, self.name, shrink) as found:
-                    yield found
-        else:
-            with _open(self.source, self.name) as file:
-                if file_state(file.fileno()) != self.state:
-                    raise ImageError(self.name, "it changed while it was being read")
-                with _decoded(file, self.name, shrink) as found:
-                    yield found
+            return self.source
+        with _image_errors(self.name):
+            if not self.source.seek(0, os.SEEK_END):
+                raise ValueError("the file is empty")
+            self.source.seek(0)
+            available = [kind for kind in formats if kind in _formats()]
+            image = Image.open(_TimedFile(self.source), formats=available)
+            pixels = image.width * image.height
+            limit = min(pixel_limit, COPIED_LIMIT) if image.format in COPIED else pixel_limit
+            if pixels > limit:
+                sides = f"{image.width} x {image.height}"
+                raise ValueError(f"it has {sides} pixels, {limit // 10**6} million are the limit")
+            enough = 1 if near is None else max(1, min(image.size) // near)
+            for part in (8, 4, 2):  # only where the sides stay exact: everything else would be moved
+                if part <= enough and image.width % part == image.height % part == 0:
+                    image.draft(image.mode, (image.width // part, image.height // part))
+                    break
+            huge = pixels > _HUGE
+            with _large_image if huge or image.width * image.height > _LARGE else nullcontext():
+                image.load()
+                with suppress(Exception):  # a damaged EXIF block: the pixels are still good
+                    ImageOps.exif_transpose(image, in_place=True)
+                rgb = to_rgb(image)
+                return rgb.reduce(enough) if rgb.width * rgb.height > _HUGE and enough > 1 else rgb
 
 
-def _loaded(image: LazyImage) -> Any:
-    """Load a lazy image; any error of its source is a `ImageError`."""
+class _TimedFile:
+    """A file that can be read for a limited time, as a JPEG of a megabyte may have scans for hours."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._end = file, time.thread_time() + SECONDS
+
+    def read(self, size: int = -1) -> bytes:
+        if time.thread_time() > self._end:
+            raise ValueError("decoding it takes too long: save it as an ordinary JPEG or PNG")
+        return self._file.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@contextmanager
+def _image_errors(name: str) -> Iterator[None]:
+    """Turn any error inside into an `ImageError` with its reason."""
     try:
-        return image.load()
-    except MemoryError:
+        yield
+    except ImageError:
         raise
-    except Exception as error:
-        raise ImageError(image.name, " ".join(str(error).split())[:200] or type(error).__name__) from error
-
-
-def _open(path: Path, name: str) -> IO[bytes]:
-    try:
-        return open_regular(path, FILE_LIMIT)
     except MissingFileError as error:
         raise MissingImageError(name, "the file does not exist") from error
     except ReadError as error:
         raise ImageError(name, error.reason) from error
-
-
-def _read(path: Path, name: str) -> ImageContent:
-    with _open(path, name) as file:
-        try:
-            state = file_state(file.fileno())
-            start = file.read(_AT_ONCE + 1)
-            if len(start) <= _AT_ONCE:
-                return ImageContent(name, hashlib.sha256(start).digest(), start, state)
-            with _reasons(name):  # before a gigabyte is read that is not an image
-                _opened(file)
-            digest = hashlib.sha256(start)
-            file.seek(len(start))
-            while block := file.read(_AT_ONCE):
-                digest.update(block)
-        except OSError as error:
-            raise ImageError(name, error.strerror or str(error)) from error
-    return ImageContent(name, digest.digest(), path, state)
-
-
-@contextmanager
-def _decoded(stream: IO[bytes], name: str, shrink: Shrink | None) -> Iterator[Image.Image]:
-    """Decode a stream, shrunk by an integer factor; a JPEG is shrunk while it is decoded, if possible."""
-    with _reasons(name):
-        image, limited, needed = _opened(stream)
-        whole = image.size
-        factor = shrink(whole) if shrink else 1
-        if factor > 1:
-            image.draft(image.mode, (image.width // factor, image.height // factor))
-        rest = shrink(image.size) if shrink else 1
-        needed += _memory(image, rest)
-    if needed > IMAGE_MEMORY.limit:
-        raise ImageError(
-            name,
-            f"its {whole[0]} x {whole[1]} pixels take {needed // 10**6} MB to decode, the limit is "
-            f"{IMAGE_MEMORY.limit // 10**6}: set {MEMORY_VARIABLE}={-(-needed // 10**6)} for more",
-        )
-    with IMAGE_MEMORY.hold(needed):
-        with _reasons(name):
-            limited.allow(4 * needed + HEADER_LIMIT, SECONDS)
-            image.load()
-            rgb = to_rgb(image, rest)
-        del image
-        yield rgb
-
-
-@contextmanager
-def _reasons(name: str) -> Iterator[None]:
-    """Turn any error inside into a `ImageError` with its reason."""
-    try:
-        yield
-    except (MemoryError, ImageError):
-        raise
     except UnidentifiedImageError as error:
-        raise ImageError(name, _unidentified(name)) from error
+        raise ImageError(name, "it is damaged, or not an image in a supported format") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on a damaged file
-        raise ImageError(name, " ".join(str(error).split()) or type(error).__name__) from error
-
-
-def _opened(stream: IO[bytes]) -> tuple[Image.Image, LimitedStream, int]:
-    """Open as Pillow does, but without its limit on pixels, which is global and not for threads.
-
-    Return the image, not decoded yet; the stream that it is read from; and the memory that decoding takes
-    in addition to the pixels.
-    """
-    size, start = file_size(stream), stream.read(16)
-    if not start:
-        raise ValueError("the file is empty")
-    if size > FILE_LIMIT:
-        raise LimitExceeded(f"it has more than {FILE_LIMIT >> 30} GB")
-    for kind in _formats():
-        factory, accept = Image.OPEN[kind]
-        with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
-            if accept is None or accept(start) is True:
-                beside = _check(stream, kind, size)
-                stream.seek(0)
-                limited = LimitedStream(stream)
-                if kind in READ_WHOLE:
-                    limited.allow(WHOLE_LIMIT, SECONDS)
-                image = factory(limited, "")  # type: ignore[arg-type]
-                if image.width == 0 or image.height == 0:
-                    raise ValueError(f"it has no pixels (its size is {image.width} x {image.height})")
-                return image, limited, int(beside(image))
-    raise UnidentifiedImageError
-
-
-def _check(stream: IO[bytes], kind: str, size: int) -> Callable[[Image.Image], float]:
-    """Reject what takes a decoder too long; return how much memory it takes in addition to the pixels."""
-    stream.seek(0)
-    if kind == "JPEG" and check_jpeg(stream):
-        return lambda image: 6 * image.width * image.height  # all of its coefficients are held
-    if kind == "TIFF":
-        check_tags(stream)
-    elif kind in ("ICO", "ICNS"):
-        check_icon(stream, kind)
-    elif kind in READ_WHOLE:
-        if size > WHOLE_LIMIT:
-            raise LimitExceeded(f"it has {size >> 20} MB, {WHOLE_LIMIT >> 20} are the limit for this format")
-        return lambda image: 2 * size
-    return lambda image: 0
-
-
-def _memory(image: Image.Image, rest: int) -> int:
-    """Return an upper bound on the bytes needed to decode an image to upright RGB."""
-    each: float = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}.get(image.mode, 4)
-    if image.format not in _BY_LINES:  # the decoder has a copy of the whole image
-        each += {"WEBP": 12, "JPEG2000": 5 * len(image.getbands()), "AVIF": 6, "HEIF": 8}.get(
-            image.format or "", each
-        )
-    each += 4 / rest**2 * ((image.mode != "RGB" or rest > 1) + (turn(image) is not None))
-    return int(each * image.width * image.height)
-
-
-def _unidentified(name: str) -> str:
-    if Path(name).suffix.lower() in IMAGE_FORMATS["HEIF"] and "HEIF" not in _formats():
-        return "HEIC needs a package (pip install pillow-heif), or convert the image to JPEG"
-    return "it is damaged, or not an image in a supported format"
+        raise ImageError(name, " ".join(str(error).split())[:200] or type(error).__name__) from error
 
 
 @functools.cache
-def _formats() -> tuple[str, ...]:
-    """Return the supported formats that this Pillow can open."""
+def _formats() -> frozenset[str]:
+    """Return the formats that this Pillow can open."""
+    from pi_heif import register_heif_opener
+
     Image.init()
-    with contextlib.suppress(ImportError):
-        importlib.import_module("pillow_heif").register_heif_opener()
-    return tuple(name for name in IMAGE_FORMATS if name in Image.OPEN)
+    register_heif_opener()
+    return frozenset(Image.OPEN)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to 8-bit RGB."""
+    if not (image.width and image.height):
+        raise ValueError(f"it has no pixels (its size is {image.width} x {image.height})")
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_grey(image)).convert("RGB")
+    if image.mode in ("La", "RGBa"):  # premultiplied, which only converts to its own plain mode
+        image = image.convert(image.mode.upper())
+    if not image.has_transparency_data:
+        return image if image.mode == "RGB" else image.convert("RGB")
+    rgba = image if image.mode == "RGBA" else image.convert("RGBA")
+    rgb = Image.new("RGB", rgba.size, "white")
+    rgb.paste(rgba, mask=rgba)
+    return rgb
+
+
+def _grey(image: Image.Image) -> Array:
+    """Convert greyscale of more than 8 bits to uint8 [H, W].
+
+    16-bit integers span 0 .. 65535. Wider integers and floats have no agreed range: floats within 0 .. 1 or
+    0 .. 255 span that, and anything else is stretched from its minimum to its maximum.
+    """
+    values = np.asarray(image).astype(np.float32)
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError("it holds NaN or infinite values")
+    for agreed in (1.0, 255.0) if image.mode == "F" else (65535.0,):
+        if low >= 0 and high <= agreed:
+            low, high = 0.0, agreed
+            break
+    values -= low
+    values *= 255 / max(high - low, 1e-12)
+    return np.rint(values, out=values).astype(np.uint8)
+
+
+def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
+    """Return an image as a JPEG file of at most this longer side, without metadata."""
+    image = image.copy()  # it may be the caller's
+    image.thumbnail((side, side))
+    payload = io.BytesIO()
+    image.save(payload, "JPEG", quality=quality, comment="")  # by default that of the original
+    return payload.getvalue()
+
+
+def from_array(source: Any) -> Image.Image:
+    """Make an image of an array [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels."""
+    values = channels_last(source)
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[:, :, 0]
+    if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in (3, 4))) or not values.size:
+        raise InputError(
+            "an image array must be [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels, "
+            f"got {list(values.shape)}"
+        )
+    if values.dtype == np.bool_:
+        values = values.astype(np.uint8) * 255
+    elif values.dtype == np.uint16:
+        values = np.rint(values / np.float32(257)).astype(np.uint8)
+    elif values.dtype.kind == "f":
+        if not (values.min() >= 0 and values.max() <= 1):
+            raise InputError(
+                f"a float image array must lie in 0 .. 1, got {values.min():.4g} .. {values.max():.4g}; "
+                "for 0 .. 255 convert it to uint8"
+            )
+        values = np.rint(values.astype(np.float32) * 255).astype(np.uint8)
+    elif values.dtype != np.uint8:
+        raise InputError(f"an image array must be uint8, uint16, bool or float, got {values.dtype}")
+    return Image.fromarray(np.ascontiguousarray(values))
+
+
+def channels_last(source: Any) -> Array:
+    """Return the pixels of one image as [H, W], or [H, W, C] with C of 1, 3 or 4.
+
+    The length of an axis tells whether it has the channels; where both ends would do, NumPy arrays have them
+    last and torch tensors first, as is usual for each.
+    """
+    values = to_numpy(source)
+    if values.ndim != 3:
+        return values
+    first, last = values.shape[0] in CHANNELS, values.shape[2] in CHANNELS
+    tensor = hasattr(source, "detach")
+    return values.transpose(1, 2, 0) if first and (tensor or not last) else values
+
+
+def is_single_image(source: Any) -> bool | None:
+    """Return whether an array is one image rather than a batch; None where it is ambiguous.
+
+    [3, 28, 28] of NumPy may be a colour image, channels first, or three grey ones.
+    """
+    if source.ndim != 3:
+        return bool(source.ndim == 2)
+    if hasattr(source, "detach"):
+        return source.shape[0] in CHANNELS or source.shape[2] in CHANNELS[1:]
+    if source.shape[2] in CHANNELS[1:]:
+        return True
+    return None if source.shape[0] in CHANNELS else False

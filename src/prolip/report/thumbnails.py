@@ -7,7 +7,7 @@ from typing import Any
 
 from prolip.core import InputError
 from prolip.features import load_image
-from prolip.features.pixels import to_jpeg
+from prolip.features.images import to_jpeg
 from prolip.io.environment import cores
 
 SIDE = 320  # pixels of the longer side, enough to judge an image when it is enlarged
