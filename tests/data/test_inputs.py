@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from pictures import COLOURS, blotch
+from prolip.api import FewShotClassifier
 from prolip.api.inputs import as_images
 from prolip.api.support import ImageSource
 from prolip.core.errors import InputError, ProlipError, UsageError
@@ -513,3 +514,30 @@ def test_a_listing_is_in_order_whatever_the_system_says(tmp_path):
         (tmp_path / name).touch()
     listed = [path.relative_to(tmp_path).as_posix() for path in map(Path, map(str, list_images(tmp_path)))]
     assert listed == ["B.jpg", "c.jpg", "a/9.jpg", "a/x/1.jpg", "b/10.jpg", "b/2.jpg"]
+
+
+# --- fit
+
+
+def test_pairs_of_images_and_labels(folder, expected, offline):
+    paths = [folder.parent / name for name, _ in rows_of(folder)]
+    for pairs in (zip(paths, expected[1], strict=True), list(zip(paths, expected[1], strict=True))):
+        labelled = ImageSource(offline).labelled(pairs, None, "train")
+        assert (pixels(labelled.images), labelled.names()) == expected
+
+
+@pytest.mark.parametrize("labels", [["a", "b", None], [0.0, 1.0, float("nan")], [None] * 3, ["a", "b", 1]])
+def test_labels_that_are_missing_or_mixed(offline, labels):
+    with pytest.raises(InputError):
+        ImageSource(offline).labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, "train")
+
+
+def test_columns_are_named_in_fit(folder, offline):
+    write_csv(folder, folder.parent / "list.csv")
+    renamed = (folder.parent / "list.csv").read_text().replace("file_name,label", "foto,art", 1)
+    (folder.parent / "list.csv").write_text(renamed)
+    columns = {"image_column": "foto", "label_column": "art"}
+    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+    assert clf.fit(folder.parent / "list.csv", **columns).classes_.tolist() == ["blue", "green", "red"]
+    with pytest.raises(UsageError):
+        clf.fit([folder], ["red"], **columns)

@@ -145,6 +145,8 @@ class FewShotClassifier:
         images: Any = None,
         labels: Any = None,
         *,
+        image_column: str | None = None,
+        label_column: str | None = None,
         classes: Sequence[str] | None = None,
         unlabelled: Any = None,
         progress: Progress | None = None,
@@ -157,9 +159,11 @@ class FewShotClassifier:
         images
             A folder per class, a table, an archive, a dataset or a data frame (docs/guides/data.md); or
             several paths, bytes, PIL images or arrays, with `labels`, as a mapping {label: images}, or as
-            pairs [(image, label), ...].
+            pairs [(image, label), ...] or `zip(images, labels)`.
         labels
             One per image, names or numbers; None where `images` have labels.
+        image_column, label_column
+            The columns of a table, a dataset or a frame, where they are not recognised.
         classes
             Names of classes, in place of images: a zero-shot model, which learns from images that `add` gets.
         unlabelled
@@ -175,7 +179,8 @@ class FewShotClassifier:
         if classes is not None:
             self.model_ = fit_names(*self._prepare(), classes)
             return self
-        source, recipe, labelled = self._begin(images, labels)
+        columns = {"image_column": image_column, "label_column": label_column}
+        source, recipe, labelled = self._begin(images, labels, **columns)
         started = time.perf_counter()
         with ProgressBars(self.verbose) as bars:
             self.model_ = fit_images(
@@ -495,10 +500,10 @@ class FewShotClassifier:
         """The options `store` and `skip_bad`."""
         return ReadOptions(open_store(self.store), self.skip_bad)
 
-    def _begin(self, images: Any, labels: Any) -> tuple[ImageSource, Recipe, Labelled]:
+    def _begin(self, images: Any, labels: Any, **columns: str | None) -> tuple[ImageSource, Recipe, Labelled]:
         """Check the options, load the encoder, and read labelled images, in this order."""
         source, recipe = self._prepare()
-        return source, recipe, source.labelled(images, labels, "train")
+        return source, recipe, source.labelled(images, labels, "train", **columns)
 
     def _prepare(self) -> tuple[ImageSource, Recipe]:
         """Check the options, and load the encoder."""

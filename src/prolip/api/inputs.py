@@ -1,8 +1,9 @@
 """Images and labels in every form that users have them in."""
 
 import io
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,9 @@ class Labelled:
 
 
 def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:
-    """Return images and labels of {label: images} or of [(image, label), ...]; others as they are."""
+    """Return images and labels of {label: images} or of (image, label) pairs; others as they are."""
+    if labels is None and isinstance(images, Iterator):
+        images = list(images)  # as of zip(images, labels)
     if isinstance(images, Mapping) and not is_source(images):
         if labels is not None:
             raise UsageError("labels are the keys of a mapping of images: leave labels out")
@@ -104,13 +107,25 @@ def match_names(names: Iterable[Any], classes: Sequence[Any] | None) -> list[Any
     return [known.get(str(name), name) for name in names]
 
 
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, NaN, or what pandas has for these."""
+    if isinstance(label, float):
+        return math.isnan(label)
+    return label is None or type(label).__name__ in ("NAType", "NaTType")
+
+
 def number_labels(images: Any, labels: list[Any], classes: Sequence[Any] | None) -> Labelled:
     """Number labels by the classes of a model, then by other classes in order."""
+    if missing := [i for i, label in enumerate(labels) if _is_missing(label)]:
+        raise InputError(
+            f"{len(missing)} of {len(labels)} labels are missing, the first ({labels[missing[0]]!r}) that of "
+            f"image {missing[0]}: label these images, or leave them out"
+        )
     try:
         known = list(classes or ())
         known += sorted(set(labels) - set(known))
     except TypeError as error:
-        raise InputError("labels must be all names or all numbers, none of them missing") from error
+        raise InputError("labels must be all names or all numbers") from error
     if other := next((name for name in known if not isinstance(name, (str, int, float))), None):
         raise InputError(f"labels must be names or numbers, got {other!r}")
     if len(known) < 2:

@@ -81,13 +81,18 @@ class ImageSource:
     options: ReadOptions = ReadOptions()
 
     def labelled(
-        self, images: Any, labels: Any, split: str, classes: Sequence[Any] | None = None
+        self,
+        images: Any,
+        labels: Any,
+        split: str,
+        classes: Sequence[Any] | None = None,
+        **columns: str | None,
     ) -> Labelled:
         """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
         mapping of labels to images; or (image, label) pairs.
 
         `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
-        others may follow.
+        others may follow. `columns` are `image_column` and `label_column` of `read_images`.
         """
         images, labels = split_labels(images, labels)
         if labels is None and not isinstance(images, ImageSet):
@@ -96,10 +101,12 @@ class ImageSource:
                     "a list of images needs labels: as a second list, as [(image, label), ...], or as "
                     "{label: images}; a folder per class has its own"
                 )
-            images = read_images(images, split=split, min_classes=1 if classes else 2)
+            images = read_images(images, split, min_classes=1 if classes else 2, **columns)
         if labels is None:
             names = [images.classes[k] for k in images.labels]
             return number_labels(list(images.images), match_names(names, classes), classes)
+        if any(columns.values()):
+            raise UsageError("image_column and label_column are of a table: leave labels out")
         listed = as_images(images)
         values = [normalize_label(to_python_scalar(each)) for each in labels]
         if len(listed) != len(values) or not listed:
