@@ -50,6 +50,7 @@ def pytest_configure(config):
     os.environ["MPLCONFIGDIR"] = str(own / "matplotlib")
     os.environ["PROLIP_CACHE"] = str(own / "cache")
     os.environ["PROLIP_TEST_SANDBOX"] = "1"
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # for tests that import the hub's library before prolip
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SANDBOX), os.environ.get("PYTHONPATH")]))
     sys.path.insert(0, str(SANDBOX))
     sys.modules.pop("sitecustomize", None)

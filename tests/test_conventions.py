@@ -16,10 +16,6 @@ THIRD_PARTY = {
     "sys.unraisablehook",  # likewise
     "Image.MAX_IMAGE_PIXELS",  # documented: the limit of the process
     "os._exit",  # documented: ends a worker process without clean-up
-    "hub.HF_HUB_DISABLE_TELEMETRY",
-    "constants.HF_HUB_DISABLE_TELEMETRY",
-    "constants.DOWNLOAD_CHUNK_SIZE",
-    "hub.HF_HUB_OFFLINE",  # huggingface_hub reads it anew at every request, and has no setter
     "options.intra_op_num_threads",  # onnxruntime.SessionOptions
     "options.log_severity_level",
     "models.callback",  # click.Group: what `prolip models` runs without a subcommand

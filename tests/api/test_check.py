@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from prolip.core import Task
-from prolip.data import draw_textures
+from prolip.data import builtin
 from prolip.evaluate.out_of_distribution import outlier_scores
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    return draw_textures(10)
+    return builtin("textures", 10, split="train")
 
 
 @pytest.fixture

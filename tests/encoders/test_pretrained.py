@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
-from graph_models import DIM, WIDTH, write_graphs
-from hub_server import serving
+from graph_models import DIM, SIZE, WIDTH, write_graphs
+from hub_server import COMMIT, serving
 from prolip.core import ModelError, UsageError
 from prolip.encoders import MODELS, load
 from prolip.encoders.onnx_files import choose_files
@@ -100,58 +101,17 @@ def interrupted(hub, tmp_path):
     return hub, (hub.folder / "owner" / "model" / VISION).stat().st_size
 
 
-def test_a_killed_download_continues_where_it_was(interrupted):
-    hub, size = interrupted
-    steps = []
-    encoder = load(NAME, download=True, progress=lambda done, _: steps.append(done))
-    assert encoder.head.dim == DIM
-    assert 0.3 * size < hub.sent[VISION] < 0.7 * size
-    assert min(steps) > 0.3 * size  # what was there is counted
+def test_a_killed_download_starts_again(interrupted):
+    _, size = interrupted
+    with pytest.raises(DownloadRequiredError):
+        load(NAME)
+    assert load(NAME, download=True).head.dim == DIM
     assert find_files(find_source(NAME))[1][VISION].stat().st_size == size
 
 
-def test_a_file_that_has_changed_since_is_downloaded_whole(interrupted):
-    hub, _ = interrupted
-    write_graphs(hub.folder / "owner" / "model", seed=1, padding=2_000_000)
-    weights = np.random.default_rng(1)
-    weights.normal(size=(3, WIDTH))
-    encoder = load(NAME, download=True)
-    assert hub.sent[VISION] == (hub.folder / "owner" / "model" / VISION).stat().st_size
-    np.testing.assert_allclose(encoder.head.weight, weights.normal(size=(WIDTH, DIM)), atol=1e-6)
-
-
-def test_a_damaged_part_is_refused_and_removed(interrupted, tmp_path):
-    _, size = interrupted
-    (part,) = (tmp_path / "hf").rglob("*.incomplete")
-    for length in (part.stat().st_size, size + 1):
-        part.write_bytes(bytes(length))
-        if length < size:
-            with pytest.raises(ChecksumError):
-                load(NAME, download=True)
-            assert not part.exists()
-    assert load(NAME, download=True).head.dim == DIM
-
-
-def test_a_hub_without_ranges_sends_the_whole_file(interrupted):
-    hub, size = interrupted
-    hub.faults.add("whole")
-    assert load(NAME, download=True).head.dim == DIM
-    assert hub.sent[VISION] in (size, 2 * size)  # earlier versions of the hub's library get it twice
-
-
-def test_an_interruption_leaves_what_was_downloaded(hub, monkeypatch):
-    write_graphs(hub.folder / "owner" / "model", padding=2_000_000)
+def test_requests_are_the_users_own(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_mine")
-
-    def stop(done, total):
-        if done > total / 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        load(NAME, download=True, progress=stop)
-    hub.sent.clear()
-    assert load(NAME, download=True).head.dim == DIM
-    assert hub.sent[VISION] < 0.7 * (hub.folder / "owner" / "model" / VISION).stat().st_size
+    load(NAME, download=True)
     assert hub.tokens == {"Bearer hf_mine"}
 
 
@@ -230,16 +190,24 @@ def test_a_licence_is_shown_before_the_download(hub, monkeypatch):
         load("tiny", download=True)
 
 
-def test_towers_in_two_repositories(hub):
-    root = hub.folder / "owner"
-    whole = root / "model"
-    for tower, name in (("vision", "pair-vision"), ("text", "pair-text")):
-        folder = root / name
-        folder.mkdir()
-        (whole / "onnx" / f"{tower}_model.onnx").rename(folder / "model.onnx")
-    (whole / "preprocessor_config.json").rename(root / "pair-vision" / "preprocessor_config.json")
-    (whole / "tokenizer.json").rename(root / "pair-text" / "tokenizer.json")
-    encoder = load("onnx:owner/pair-vision", download=True)
+def test_towers_in_a_folder_with_a_tokenizer_elsewhere(hub, monkeypatch):
+    """The layout of `clip`: no configuration, and the input of the graph says the size."""
+    root = hub.folder / "owner" / "model"
+    (root / "vit").mkdir()
+    names = {"vision": "visual.onnx", "text": "textual.onnx"}
+    for tower in names:
+        (root / "onnx" / f"{tower}_model.onnx").rename(root / "vit" / names[tower])
+    (root / "preprocessor_config.json").unlink()
+    (root / "config.json").unlink()
+    (hub.folder / "owner" / "words").mkdir()
+    (root / "tokenizer.json").rename(hub.folder / "owner" / "words" / "words.json")
+    known = PretrainedModel(
+        "Tiny", "owner/model", "fp32", 1, "MIT", WIDTH, subfolder="vit",
+        tokenizer=("owner/words", "words.json", COMMIT),
+    )  # fmt: skip
+    monkeypatch.setitem(MODELS, "tiny", known)
+    encoder = load("tiny", download=True)
+    assert (encoder.preprocess.size, encoder.preprocess.crop) == (16, "round")
     assert encoder.text_head(encoder.encode_text(["red"])).shape == (1, DIM)
 
 
@@ -249,6 +217,21 @@ def test_a_damaged_cache_is_found(hub, tmp_path):
     paths[files.image].resolve().write_bytes(b"no graph")
     with pytest.raises(ModelError):
         load(NAME)
+
+
+def test_a_fingerprint_is_of_all_that_decides_the_features(tmp_path):
+    """Also of tensors beside the graph, and of the preprocessing."""
+    write_graphs(tmp_path)
+    graph = tmp_path / "onnx" / "vision_model.onnx"
+    onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="weights", size_threshold=100)
+    seen = [load(f"onnx:{tmp_path}").fingerprint]
+    weights = graph.with_name("weights")
+    weights.write_bytes(np.negative(np.frombuffer(weights.read_bytes(), np.float32)).tobytes())
+    seen.append(load(f"onnx:{tmp_path}").fingerprint)
+    about = {"size": SIZE, "crop_size": SIZE, "image_mean": [0.1, 0.2, 0.3]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(about))
+    seen.append(load(f"onnx:{tmp_path}").fingerprint)
+    assert len(set(seen)) == 3
 
 
 @pytest.mark.parametrize("name", ["onnx:nosuch", "onnx:a/b/c", "onnx:/nosuch/folder", "onnx:"])
@@ -263,6 +246,7 @@ def test_short_names_have_what_people_choose_by():
         assert model.licence, name
         assert model.precision in ("fp32", "fp16", "int8"), name
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in model.sha256.values()), name
+        assert sum(each.recommended for each in MODELS.values()) == 1
         assert model.revision is None or re.fullmatch("[0-9a-f]{40}", model.revision), name
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
 
 from prolip.core import ModelError, SavedModelError, UsageError
+from prolip.encoders.hub import refuse_download
 from prolip.export.base_model import load_base
 from prolip.export.saved import SavedModel, check_target, has_card, read_model, version, write_model
 from prolip.io.writing import WriteError
@@ -196,17 +196,19 @@ def test_an_earlier_format_is_to_be_fitted_again(folder):
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """Encoders by name, none of them real; what was loaded, and whether the hub was out of reach."""
+def hub(monkeypatch):
+    """Encoders by name, none of them real; what was loaded, and whether it could have been downloaded."""
     asked = []
 
     def load(name, device):
-        asked.append((name, constants.HF_HUB_OFFLINE))
+        try:
+            refuse_download(name)
+            asked.append((name, True))
+        except ModelError:
+            asked.append((name, False))
         return SimpleNamespace(name=name, fingerprint="b")
 
-    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("prolip.encoders.load", load)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     return asked
 
 
@@ -221,7 +223,7 @@ def test_a_base_model_with_other_weights_is_refused(hub):
 def test_the_base_that_a_file_names_is_loaded_without_a_download(hub):
     load_base("model", "hf:some/clip", "b")
     load_base("model", "hf:some/clip", "b", base="hf:my/copy")
-    assert hub == [("hf:some/clip", True), ("hf:my/copy", False)]
+    assert hub == [("hf:some/clip", False), ("hf:my/copy", True)]
 
 
 def test_no_folder_at_all(tmp_path):

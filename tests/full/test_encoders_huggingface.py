@@ -203,7 +203,7 @@ def test_cached_model_loads_while_the_hub_is_away(cached, clip):
 
 
 def test_hub_that_cannot_be_reached(cached, capfd):
-    with pytest.raises(ModelError, match=r"hub cannot be reached .* 'offline' needs no hub") as error:
+    with pytest.raises(ModelError) as error:
         load("hf:someone/other-clip", "cpu")
     assert "\n" not in str(error.value)
     assert error.value.__cause__ is not None

@@ -233,7 +233,7 @@ def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
 
 @pytest.mark.parametrize(
     ("to", "missing", "extra"),
-    [("onnx", "onnxscript", "onnx"), ("onnx", "onnx", "onnx"), ("hf", "transformers", "hf")],
+    [("onnx", "onnxscript", "onnx"), ("hf", "transformers", "hf")],
 )
 def test_libraries_that_are_not_installed(model, tmp_path, monkeypatch, to, missing, extra):
     encoder = model("hf-clip" if to == "hf" else "vit")

@@ -90,7 +90,6 @@ def fetch(name: str, revision: str | None = None) -> Path:
 def _endpoint() -> str:
     from huggingface_hub import constants
 
-    constants.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the model itself leaves this machine
     return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
 
 

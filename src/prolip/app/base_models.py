@@ -52,7 +52,7 @@ class BaseModels:
 
     def rows(self) -> list[dict[str, Any]]:
         """List the models: name, title, megabytes, licence, whether it is free for every use and is here."""
-        listed = list_models()
+        listed = [row for row in list_models() if row["menu"] or row["name"] == self._own]
         if all(row["name"] != self._own for row in listed):
             listed.insert(0, {"name": self._own, "title": self._own, "downloaded": True})
         return listed

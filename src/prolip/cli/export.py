@@ -52,7 +52,7 @@ def export(
 ) -> None:
     """Export a model to other libraries or as a web page.
 
-    A model fitted on `clip@fp32` or other ONNX graphs exports to hf or open_clip with the original weights,
+    A model fitted on `clip` or other ONNX graphs exports to hf or open_clip with the original weights,
     which are downloaded if you agree, or taken from --weights.
 
     $ prolip export my-model --to hf -o my-clip

@@ -11,7 +11,7 @@ from prolip.cli.parameters import Group, argument, command, flag, json_flag
 
 models = Group(
     "models",
-    help="List pretrained models, or download one.\n\n`prolip models get clip` downloads CLIP ViT-B/32.",
+    help="List pretrained models, or download one. `prolip models get clip` gets the recommended one.",
 )
 models.params.append(json_flag())
 
@@ -30,7 +30,7 @@ def list_models(ctx: click.Context) -> None:
     rows = [
         [
             model["name"],
-            model["title"],
+            model["title"] + (" (recommended)" if model["recommended"] else ""),
             f"{model['megabytes']} MB" if model["megabytes"] else "installed",
             model["licence"] or "-",
             "yes" if model["downloaded"] else "no",
@@ -53,7 +53,7 @@ models.callback = list_models
 def get(names: tuple[str, ...], yes: bool) -> None:
     """Download models, and check their files.
 
-    A download that was interrupted continues where it was. Files go to the cache of the Hugging Face hub, as
+    Files go to the cache of the Hugging Face hub, as
     HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE say.
 
     $ prolip models get clip

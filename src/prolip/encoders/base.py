@@ -34,7 +34,7 @@ class Encoder(ABC):
     """A CLIP-like model, split where its last linear maps begin."""
 
     name: str  # as the user writes it, like "offline" or "open_clip:ViT-B-32/openai"
-    fingerprint: str  # SHA-256 of the weights: equal fingerprints give equal features
+    fingerprint: str  # SHA-256 of weights, tokenizer and preprocessing: equal ones give equal features
     # The image head. `head(encode(pixels))` is the model's own image embedding, before normalisation.
     head: Head
     # The text head. `text_head(encode_text(prompts))` is the model's own text embedding, likewise.

@@ -1,71 +1,73 @@
-"""Load models from a hub by their libraries, with quick failures of one line."""
+"""Load models by the libraries of a hub: what is in its cache first, and the hub only for what is missing."""
 
 import logging
+import os
 import re
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import TypeVar
 
 from prolip.core.errors import ModelError, ProlipError, first_line
 
-_TIMEOUT_SECONDS = 5
-_CACHE_ONLY = threading.Lock()  # what it sets belongs to the whole process
+# Read when huggingface_hub is imported: beside what is downloaded or uploaded, nothing is sent or requested.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+_Loaded = TypeVar("_Loaded")
+_CACHE_ONLY: ContextVar[bool] = ContextVar("cache_only", default=False)
+
+
+@contextmanager
+def cache_only() -> Iterator[None]:
+    """Load models from the hub's cache alone: what is not there is an error, and nothing is requested."""
+    token = _CACHE_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _CACHE_ONLY.reset(token)
+
+
+def local_first(load: Callable[[bool], _Loaded]) -> _Loaded:
+    """Call `load(local_files_only)`: with the cache alone, and where it lacks something, with the hub."""
+    try:
+        return load(True)
+    except (OSError, ModelError):  # what the libraries, and `require_folder`, raise for a missing file
+        if _CACHE_ONLY.get():
+            raise
+    return load(False)
+
+
+def fetch_folder(repository: str, required: dict[str, tuple[str, ...]], patterns: Sequence[str]) -> Path:
+    """Return the folder of a repository in the hub's cache, with the files of these patterns."""
+    from huggingface_hub import snapshot_download
+
+    def get(local_files_only: bool) -> Path:
+        options = {"allow_patterns": list(patterns), "local_files_only": local_files_only}
+        folder = Path(snapshot_download(repository, **options))
+        require_folder(folder, required)
+        return folder
+
+    return local_first(get)
+
+
+def refuse_download(what: str) -> None:
+    """Raise within `cache_only`: what follows asks the hub."""
+    if _CACHE_ONLY.get():
+        raise ModelError(f"{what} would be downloaded")
 
 
 @contextmanager
 def loading(name: str, local: bool) -> Iterator[None]:
-    """Load a model by a library: quietly, without its retries, every failure a `ModelError` of one line.
-
-    The hub is contacted once. If it does not respond, only its cache is used, so that a model that was loaded
-    before still loads without delay, and any other fails without delay.
-    """
-    import huggingface_hub.constants as hub
-
-    hub.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the download leaves this machine
-    was_offline = hub.HF_HUB_OFFLINE
-    failure = None if local or was_offline else _hub_failure()
-    hub.HF_HUB_OFFLINE = was_offline or local or failure is not None
+    """Load a model by a library: quietly, every failure a `ModelError` of one line."""
     try:
         with quiet():
             yield
     except ProlipError:
         raise
     except Exception as error:  # loaders raise whatever their file formats raise
-        if local or not hub.HF_HUB_OFFLINE:
-            raise ModelError(f"cannot load {name}: {first_line(error)}") from error
-        why = first_line(failure) if failure else "HF_HUB_OFFLINE is set"
-        raise ModelError(
-            f"cannot load {name}: the model hub cannot be reached ({why}) and the model is not in its cache; "
-            "the model 'offline' needs no hub"
-        ) from error
-    finally:
-        hub.HF_HUB_OFFLINE = was_offline
-
-
-@contextmanager
-def cache_only() -> Iterator[None]:
-    """Load models from the hub's cache alone: what is not there is an error, and nothing is requested."""
-    import huggingface_hub.constants as hub
-
-    with _CACHE_ONLY:
-        was_offline, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
-        try:
-            yield
-        finally:
-            hub.HF_HUB_OFFLINE = was_offline
-
-
-def _hub_failure() -> Exception | None:
-    """Return the error of a request to the hub; None if it responds, whatever the response."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
-
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_TIMEOUT_SECONDS)
-    except Exception as error:  # the errors of a proxy, of TLS and of name lookup share no base
-        return error
-    return None
+        advice = "" if local else "; the model 'offline' needs no hub"
+        raise ModelError(f"cannot load {name}: {first_line(error)}{advice}") from error
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders.base import choose_device
-from prolip.encoders.hub import cached_revision, loading, require_folder
+from prolip.encoders.hub import cached_revision, fetch_folder, loading, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.trainable_towers import Towers
 from prolip.io.environment import require
@@ -31,6 +31,8 @@ _FILES = {
     "an image processor": ("preprocessor_config.json", "processor_config.json"),
     "a tokenizer": ("tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model"),
 }
+
+_HUB_FILES = ("*.json", "model*.safetensors", "vocab*", "merges.txt", "*.model")
 
 # Weights alone do not say what they compute.
 _SETTINGS = (
@@ -55,17 +57,18 @@ def load(rest: str, device: str) -> TowerEncoder:
 
     name, folder = f"hf:{rest}", Path(rest).expanduser()
     local = folder.is_dir() or rest.startswith((".", "/", "~")) or rest.count("/") > 1
-    identifier = rest
     if local:
         require_folder(folder, _FILES)
-        identifier = str(folder.resolve())
-        name = f"hf:{identifier}"  # a saved model finds its base from any folder
-    with loading(name, local), no_progress_bars(transformers, quiet=local):
-        config = transformers.AutoConfig.from_pretrained(identifier, trust_remote_code=False)
+        folder = folder.resolve()
+        name = f"hf:{folder}"  # a saved model finds its base from any folder
+    with loading(name, local), no_progress_bars(transformers):
+        if not local:
+            folder = fetch_folder(rest, _FILES, _HUB_FILES)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         kind = _model_class(name, config.model_type, transformers)
-        model = kind.from_pretrained(identifier, config=config, use_safetensors=True, dtype=torch.float32)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(identifier, trust_remote_code=False)
-        processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(identifier)
+        model = kind.from_pretrained(folder, config=config, use_safetensors=True, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(folder)
     model.to(device).eval().requires_grad_(False)
     preprocess = Preprocess.from_processor(processor, config.model_type, name)
     if preprocess.size != config.vision_config.image_size:
@@ -101,7 +104,7 @@ def load(rest: str, device: str) -> TowerEncoder:
     revision = None if local else cached_revision(rest, "config.json")
     sigmoid = config.model_type == "siglip"
     anatomy = Anatomy("hf", split, _towers, tokenize, model.config, tokenizer, processor, sigmoid)
-    digest = fingerprint(model, settings)
+    digest = fingerprint(model, {**settings, "preprocess": preprocess.config()})
     return TowerEncoder(name, model, anatomy, preprocess, device, digest, revision)
 
 
@@ -148,12 +151,11 @@ def _model_class(name: str, model_type: str, transformers: Any) -> Any:
 
 
 @contextmanager
-def no_progress_bars(transformers: Any, quiet: bool = True) -> Iterator[None]:
-    """Suppress the library's progress bars, except for downloads."""
+def no_progress_bars(transformers: Any) -> Iterator[None]:
+    """Suppress the library's progress bars, which are of reading files."""
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
-    if quiet:
-        bars.disable_progress_bar()
+    bars.disable_progress_bar()
     try:
         yield
     finally:

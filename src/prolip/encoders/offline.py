@@ -101,7 +101,7 @@ class OfflineEncoder(Encoder):
     def encode(self, pixels: Array) -> Array:
         """Compute pooled features [B, 1280]."""
         with _LOADING:
-            self._tower = self._tower or OnnxSession(efficientnet_lite.to_onnx(self.image_weights))
+            self._tower = self._tower or OnnxSession(self._image_tower())
         return np.concatenate([outputs[0] for outputs in self._tower({"pixels": pixels})])
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
@@ -128,6 +128,15 @@ class OfflineEncoder(Encoder):
     def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
         """Return token numbers [P, L] and their mask, padded to the longest prompt."""
         return self.sentences.tokens(prompts)
+
+    def _image_tower(self) -> bytes:
+        """Return the image tower as a graph, built once and cached."""
+
+        def make() -> dict[str, Array]:
+            return {"graph": np.frombuffer(efficientnet_lite.to_onnx(self.image_weights), np.uint8)}
+
+        arrays, _ = cached_arrays(f"{fingerprint()}-image", make)
+        return arrays["graph"].tobytes()
 
     def _projection(self) -> tuple[Array, Array]:
         """Return W0 and mu, computed once and cached."""

@@ -14,6 +14,7 @@ import math
 import string
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,20 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array, unit_rows
-from prolip.core.errors import ModelError, UsageError, first_line
+from prolip.core.errors import InputError, ModelError, ProlipError, UsageError, first_line
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import GraphProjection, find_projection
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
-from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.preprocess import CLIP_MEAN, CLIP_STD, Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
 from prolip.io.environment import cores
+from prolip.io.files import cache_dir
 from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.reading import ReadError, read_json
+from prolip.io.writing import write_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
@@ -84,7 +87,7 @@ def load_pretrained(name: str, device: str = "auto") -> OnnxEncoder:
         device,
         scale=source.known.scale if source.known else None,
         licence=source.licence,
-        revision=source.revision_of(source.repository),
+        revision=source.revision,
         original=source.known.original if source.known else None,
     )
 
@@ -124,18 +127,20 @@ class OnnxEncoder(Encoder):
         kind = _model_type(config)
         if scale is None and "logit_scale" in configs.get("meta.json", {}):
             scale = math.exp(float(configs["meta.json"]["logit_scale"]))
-        processor = _json(paths[files.image_processor]) if files.image_processor else {}
         words = configs.get("tokenizer_config.json", {})
         self._tokenizer_of = paths.get(files.tokenizer or ""), words, kind, _context(config, kind)
-        digests = [file_sha256(paths[file]) for file in (files.image, files.text)]
-        self.fingerprint = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
         self.name, self.licence, self.revision, self.files = name, licence, revision, dict(paths)
         self.precision, self.original = precision, original
         self.scale = SCALES[kind] if scale is None else scale
         self.graph_tolerance = GRAPH_TOLERANCE[precision]
-        self.preprocess = _preprocess(processor, kind, name)
         self._text_path = paths[files.text]
-        self._image = image = Tower(_read_graph(paths[files.image]), precision, device)
+        self._image = image = Tower(read_graph(paths[files.image]), precision, device)
+        processor = _json(paths[files.image_processor]) if files.image_processor else {}
+        self.preprocess = _preprocess(processor, kind, name, image.shape(image.inputs[0])[-1])
+        read = (files.image, files.text, *((files.tokenizer,) if files.tokenizer else ()))
+        digests = [file_sha256(file) for name in read for file in _with_tensors(paths[name])]
+        about = json.dumps([digests, self.preprocess.config(), self.scale])
+        self.fingerprint = hashlib.sha256(about.encode()).hexdigest()
         self.device, size = image.device, self.preprocess.size
         noise = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
         self.head, self.black_box_reason = image.check({image.inputs[0]: self._pixels(noise)})
@@ -168,7 +173,7 @@ class OnnxEncoder(Encoder):
 
     @cached_property
     def _text(self) -> Tower:
-        return Tower(_read_graph(self._text_path), self.precision, self.device)
+        return Tower(read_graph(self._text_path), self.precision, self.device)
 
     @cached_property
     def text_head(self) -> Head:  # type: ignore[override]
@@ -181,22 +186,11 @@ class OnnxEncoder(Encoder):
         scaled = graph.node("Mul", graph.node("Cast", pixels, to=1), 1 / (255 * std))
         moved = graph.node("Sub", scaled, mean / std)
         graph.node("Transpose", moved, perm=[0, 3, 1, 2], output=self._image.inputs[0])
-        return self._image.features_to_onnx(graph, pixels)
+        return self._image.to_onnx(graph, pixels)
 
     def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
         """Add the text tower to a graph, likewise; its inputs have the tower's own names."""
-        return self._text.features_to_onnx(graph, next(iter(tokens)))
-
-    def tower_to_onnx(self, graph: Graph, tower: str) -> tuple[str, tuple[str, ...]]:
-        """Add the "image" or "text" tower to a graph that may have both, with transformers' names of inputs.
-
-        Returns the name of the features, and the inputs: pixel_values as float32, tokens as int64.
-        """
-        if tower == "image":
-            return self._image.to_onnx(graph, ["pixel_values"]), ("pixel_values",)
-        mask = "attention_mask"
-        names = tuple(name if name == mask else "input_ids" for name in self._text.inputs)
-        return self._text.to_onnx(graph, names), names
+        return self._text.to_onnx(graph, next(iter(tokens)))
 
     def _pixels(self, pixels: Array) -> Array:
         return self.preprocess.normalise_arrays(pixels)
@@ -264,26 +258,19 @@ class Tower:
             return projection.head, None
         return Head.identity(whole.shape[1]), f"its projection gives other embeddings (cosine {cosine:.4f})"
 
-    def to_onnx(self, graph: Graph, names: Sequence[str]) -> str:
-        """Add the tower to a graph that has inputs of these names; returns the name of the features."""
-        prefix = f"{names[0]}/"
-        for own, name in zip(self.inputs, names, strict=True):
-            dtype = np.dtype(_NUMPY[self._session.inputs[own].type])
-            graph.cast(name, dtype.name, output=prefix + own)
-        return self.features_to_onnx(graph, names[0], prefix)
+    def to_onnx(self, graph: Graph, batch: str) -> str:
+        """Add the tower to a graph, and what makes features [B, width] of its values.
 
-    def features_to_onnx(self, graph: Graph, batch: str, prefix: str = "") -> str:
-        """Add what makes features [B, width] of the tower's values; `batch` is a value of B rows."""
-        graph.include(_read_graph(self._path), self._features, prefix)
+        `batch` is a value of B rows; the tower's inputs have its own names.
+        """
+        graph.include(read_graph(self._path), self._features)
         count = graph.node("Slice", graph.node("Shape", batch), np.array([0]), np.array([1]))
         rows = []
-        for name in (prefix + each for each in self._features):
+        for name in self._features:
             width = graph.node("Slice", graph.node("Shape", name), np.array([-1]), np.array([2**31]))
             any_number = np.array([-1])
             order = (any_number, count, width) if self._tokens_first else (count, any_number, width)
-            tokens = graph.node(
-                "Reshape", graph.node("Cast", name, to=1), graph.node("Concat", *order, axis=0)
-            )
+            tokens = graph.node("Reshape", graph.cast(name, "float32"), graph.node("Concat", *order, axis=0))
             rows.append(graph.node("Gather", tokens, np.array(0), axis=0 if self._tokens_first else 1))
         return rows[0] if len(rows) == 1 else graph.node("Concat", *rows, axis=1)
 
@@ -394,7 +381,24 @@ def _embedding_output(model: OnnxModel) -> str:
     return model.outputs[0]
 
 
-def _preprocess(config: dict[str, Any], kind: str, name: str) -> Preprocess:
+def _with_tensors(path: Path) -> list[Path]:
+    """Return a file of a model and, if it is a graph, the files beside it that hold its tensors."""
+    if path.suffix != ".onnx":
+        return [path]
+    note = cache_dir() / "digests" / f"external-{file_sha256(path)[:32]}.json"
+    try:
+        names = [str(name) for name in read_json(note)]
+    except InputError:
+        names = read_graph(path).external_files()
+        with suppress(ProlipError):
+            write_json(note, names)
+    return [path, *(path.parent / name for name in names)]
+
+
+def _preprocess(config: dict[str, Any], kind: str, name: str, size: Any) -> Preprocess:
+    """Return what a configuration says; without one, CLIP's own preprocessing for the tower's input."""
+    if not config and kind == "clip":
+        return Preprocess(size if isinstance(size, int) else 224, CLIP_MEAN, CLIP_STD)
     if isinstance(config.get("stages"), list):  # deepghs writes the steps of transformers one by one
         config = {key: value for stage in config["stages"] for key, value in stage.items()}
     if "resize_mode" in config:
@@ -416,7 +420,8 @@ def _context(config: dict[str, Any], kind: str) -> int:
     return CONTEXT[kind]
 
 
-def _read_graph(path: Path) -> OnnxModel:
+def read_graph(path: Path) -> OnnxModel:
+    """Read the graph of a tower."""
     try:
         return OnnxModel(path)
     except ReadError as error:

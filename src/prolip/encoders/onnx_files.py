@@ -4,7 +4,7 @@ onnx/vision_model.onnx, onnx/text_model.onnx              transformers.js (Xenov
 visual/model.onnx, textual/model.onnx                     immich
 image_encode.onnx, text_encode.onnx                       deepghs, in a folder for each model
 onnx32-open_clip-RN50-openai-{visual,textual}.onnx        Marqo's open_clip towers
-model.onnx in NAME-vision and in NAME-text                Qdrant
+visual.onnx, textual.onnx                                 rclip
 """
 
 import re
@@ -31,7 +31,7 @@ _LAYOUTS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
         r"onnx{}-open_clip-[\w-]+-textual\.onnx",
         {"fp32": ("32",), "fp16": ("16",), "int8": ()},
     ),
-    (r"vision/model{}\.onnx", r"text/model{}\.onnx", {"fp32": ("",), "fp16": (), "int8": ()}),
+    (r"visual{}\.onnx", r"textual{}\.onnx", {"fp32": ("",), "fp16": (), "int8": ()}),
 )
 _PROCESSORS = (
     "preprocessor_config.json",
@@ -39,7 +39,7 @@ _PROCESSORS = (
     "visual/preprocess_cfg.json",
     "preprocess_cfg.json",
 )
-_TOKENIZERS = ("tokenizer.json", "textual/tokenizer.json", "text/tokenizer.json")
+_TOKENIZERS = ("tokenizer.json", "textual/tokenizer.json")
 _OTHERS = ("config.json", "meta.json", "tokenizer_config.json", "textual/tokenizer_config.json")
 
 
@@ -52,10 +52,11 @@ class ModelFiles:
     tokenizer: str | None
     image_processor: str | None
     others: tuple[str, ...]  # small files of JSON
+    data: tuple[str, ...] = ()  # tensors of a tower, beside it
 
     def all(self) -> tuple[str, ...]:
         """Return every file, towers first."""
-        named = (self.image, self.text, self.tokenizer, self.image_processor, *self.others)
+        named = (self.image, self.text, self.tokenizer, self.image_processor, *self.others, *self.data)
         return tuple(name for name in named if name is not None)
 
 
@@ -76,14 +77,15 @@ def choose_files(
     check_name("precision", precision, PRECISIONS)
     known = sorted(set(files))
     order = [precision, *(each for each in PRECISIONS if each != precision)]
-    for image, text, words in _LAYOUTS:
-        towers = [
-            _first(image, words, order[:1] if strict else order, known),
-            _first(text, words, order, known),
-        ]
-        if towers[0] is not None and towers[1] is not None:
+    for image_pattern, text_pattern, words in _LAYOUTS:
+        image = _first(image_pattern, words, order[:1] if strict else order, known)
+        text = _first(text_pattern, words, order, known)
+        if image is not None and text is not None:
             extra = tuple(each for each in _OTHERS if each in known)
-            return ModelFiles(towers[0], towers[1], _any(_TOKENIZERS, known), _any(_PROCESSORS, known), extra)
+            beside = tuple(f"{tower}{end}" for tower in (image, text) for end in ("_data", ".data"))
+            data = tuple(each for each in known if each.startswith(beside))
+            tokenizer, processor = _any(_TOKENIZERS, known), _any(_PROCESSORS, known)
+            return ModelFiles(image, text, tokenizer, processor, extra, data)
     raise ModelError(
         f"{name} has no pair of image and text towers in ONNX that prolip knows: it looks for "
         "onnx/vision_model.onnx and onnx/text_model.onnx, visual/model.onnx and textual/model.onnx, or "

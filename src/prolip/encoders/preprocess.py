@@ -35,14 +35,16 @@ _RESIZE: dict[str, dict[str, Any]] = {
     "bicubic": {"mode": "cubic", "antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5},
 }
 
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
 # What the image processor of each model type does where its configuration says nothing.
 _PROCESSORS: dict[str, dict[str, Any]] = {
     "clip": {
         "size": {"shortest_edge": 224},
         "crop_size": 224,
         "do_center_crop": True,
-        "image_mean": (0.48145466, 0.4578275, 0.40821073),
-        "image_std": (0.26862954, 0.26130258, 0.27577711),
+        "image_mean": CLIP_MEAN,
+        "image_std": CLIP_STD,
     },
     "siglip": {
         "size": {"height": 224, "width": 224},

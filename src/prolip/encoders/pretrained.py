@@ -2,8 +2,7 @@
 
 Files come from the Hugging Face hub (or HF_ENDPOINT) into its own cache, which other programs share. Nothing
 is downloaded unless the caller says so: `find_files` looks at what is there, `download` gets the rest. Every
-file is compared with the size and the SHA-256 that are known for it: those of the table below, or those that
-the hub states for large files.
+file is compared with the SHA-256 that is known for it: that of the table below, or that the hub states.
 """
 
 from __future__ import annotations
@@ -12,54 +11,50 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
-from prolip.io.locks import TIMEOUT, LockedError, lock_file, locked
 from prolip.io.reading import ReadError, read_json
 from prolip.io.writing import write_json
 
-if TYPE_CHECKING:
-    pass
-
 Progress = Callable[[int, int], None]  # (done, total) bytes
-_Found = TypeVar("_Found")
-RETRIES = 5  # after connections that break off
+Listing = dict[str, tuple[str, str, str | None]]  # of a file: repository, name there, commit
 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A model that has a short name.
-
-    Sizes are those of the files of the precision that is taken. A file whose hash is not listed is compared
-    with the one that the hub states.
-    """
+    """A model that has a short name."""
 
     title: str
     repository: str
     precision: str  # the fastest on a CPU that is as accurate after a fit
-    megabytes: int
+    megabytes: int  # of the files of this precision
     licence: str
     width: int  # of the features before the projection
     scale: float = 100.0
     original: str | None = None  # the weights that it was made of, as transformers or open_clip has them
     revision: str | None = None  # a commit; None is the newest
+    subfolder: str = ""  # of the repository
+    tokenizer: tuple[str, str, str] | None = None  # repository, file and commit, where it is elsewhere
     sha256: dict[str, str] = field(default_factory=dict)  # by file
     free: bool = True  # whether the licence allows every use
+    recommended: bool = False
+    menu: bool = True  # whether the page offers it
 
 
 # int8 for vision transformers; convolutional towers are slower in dynamic int8 than in float32. Commits and
-# hashes are those that several public programs pin and check. Models without a commit were not found pinned
-# anywhere: they are taken as the hub has them.
+# hashes are those that public programs pin and check; nobody here has downloaded the files. Models without a
+# commit were not found pinned anywhere: they are taken as the hub has them.
 _TABLE = Path(__file__).with_suffix(".json").read_text("utf-8")
 MODELS = {name: PretrainedModel(**about) for name, about in json.loads(_TABLE).items()}
+# For repositories that have towers alone.
+CLIP_TOKENIZER = (MODELS["clip-openai-b32"].repository, "tokenizer.json", MODELS["clip-openai-b32"].revision)
 
 
 def list_models() -> list[dict[str, Any]]:
@@ -70,23 +65,20 @@ def list_models() -> list[dict[str, Any]]:
         "megabytes": 0,
         "licence": None,
         "free": True,
+        "recommended": False,
+        "menu": True,
         "downloaded": True,
     }
-    pretrained = [
-        {
-            "name": name,
-            "title": model.title,
-            "megabytes": model.megabytes,
-            "licence": model.licence,
-            "free": model.free,
-            "downloaded": is_here(name),
-            "precision": model.precision,
-            "width": model.width,
-            "repository": model.repository,
-        }
-        for name, model in MODELS.items()
+    keys = (
+        "title", "megabytes", "licence", "free", "recommended", "menu", "precision", "width", "repository",
+    )  # fmt: skip
+    return [
+        offline,
+        *(
+            {"name": name, **{key: getattr(model, key) for key in keys}, "downloaded": is_here(name)}
+            for name, model in MODELS.items()
+        ),
     ]
-    return [offline, *pretrained]
 
 
 class DownloadRequiredError(ModelError):
@@ -124,9 +116,10 @@ class Source:
     subfolder: str = ""
     known: PretrainedModel | None = None
 
-    def revision_of(self, repository: str) -> str | None:
-        """Return the commit that is taken; None is the newest."""
-        return self.known.revision if self.known and repository == self.repository else None
+    @property
+    def revision(self) -> str | None:
+        """The commit that is taken; None is the newest."""
+        return self.known.revision if self.known else None
 
     @property
     def megabytes(self) -> int | None:
@@ -144,7 +137,7 @@ def find_source(name: str) -> Source:
     short, _, precision = name.partition("@")
     if short in MODELS:
         known = MODELS[short]
-        return Source(known.repository, precision or known.precision, known=known)
+        return Source(known.repository, precision or known.precision, known.subfolder, known)
     rest, precision = split_precision(name.removeprefix("onnx:"))
     repository, _, subfolder = rest.partition(":")
     owner, slash, project = repository.partition("/")
@@ -155,82 +148,47 @@ def find_source(name: str) -> Source:
     return Source(repository, precision, subfolder.strip("/"))
 
 
-# A file of a model: its name in the layout, the repository that has it, and its name there.
-Listing = dict[str, tuple[str, str]]
-CLIP_TOKENIZER = ("Xenova/clip-vit-base-patch32", "tokenizer.json")  # for repositories that have towers alone
-
-
 def find_files(source: Source) -> tuple[ModelFiles, dict[str, Path]] | None:
     """Return the files of a model in the hub's cache, and where they are; None where one is missing."""
-    folders = {repository: _snapshot(repository, source) for repository in _repositories(source)}
-    names = {repository: _names_in(folder) for repository, folder in folders.items()}
+    folder = _snapshot(source.repository, source.revision)
+    names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     listing = _listing(source, names)
     with suppress(ModelError):
         files = choose_files(source.repository, listing, source.precision, strict=True)
         paths = {}
         for name in files.all():
-            repository, file = listing[name]
-            folder = folders.get(repository) or _snapshot(repository, source)
-            path = folder / file if folder else None
-            if path is None or not path.is_file():
-                return None
-            paths[name] = path
-        return files, paths
+            repository, file, revision = listing[name]
+            paths[name] = _snapshot(repository, revision) / file
+        if all(path.is_file() for path in paths.values()):
+            return files, paths
     return None
 
 
 def download(name: str, source: Source, progress: Progress | None = None) -> None:
-    """Get the files of a model from the hub, resuming what was begun, and check them."""
-    from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
+    """Get the files of a model from the hub into its cache, and check them."""
+    from huggingface_hub import HfApi, constants, hf_hub_download
 
-    constants.HF_HUB_DISABLE_TELEMETRY = True  # nothing but the download leaves this machine
-    constants.DOWNLOAD_CHUNK_SIZE = 1 << 20  # bytes between two reports
     endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-    api = HfApi(endpoint=endpoint)
     try:
-        infos = {
-            repository: api.model_info(
-                repository, revision=source.revision_of(repository), files_metadata=True, timeout=20
-            )
-            for repository in _repositories(source)
-        }
-        about = {
-            (repository, each.rfilename): each
-            for repository, info in infos.items()
-            for each in info.siblings or ()
-        }
-        listing = _listing(source, {r: [f for owner, f in about if owner == r] for r in infos})
-        files = choose_files(source.repository, listing, source.precision)
-        sizes = {file: getattr(about.get(listing[file]), "size", None) or 0 for file in files.all()}
-        done, total = 0, sum(sizes.values())
-        for file in files.all():
-            repository, there = listing[file]
-            revision = infos[repository].sha if repository in infos else None
-            stated = getattr(about.get(listing[file]), "lfs", None)
-            digest = stated.sha256 if stated else None
-            check = partial(_check, file=there, source=source, stated=digest)
-            report = _reporting(progress, done, total)
-            blob = _cache(repository) / "blobs" / digest if digest else None
-            if blob and not isinstance(try_to_load_from_cache(repository, there, revision=revision), str):
-                url = hf_hub_url(repository, there, revision=revision, endpoint=endpoint)
-                _retry(partial(_get_blob, url, blob, sizes[file], check, **report))
-            get = partial(hf_hub_download, repository, there, revision=revision, endpoint=endpoint, **report)
-            path = Path(_retry(get))
-            check(path)
-            if blob and path.resolve() != blob.resolve():  # links are not supported: it is a copy
-                blob.unlink(missing_ok=True)
-            done += sizes[file]
-            if progress is not None:
-                progress(done, total)
-    except LockedError as error:
-        raise ModelError(f"{name} is being downloaded by another process: wait until it is here") from error
+        info = HfApi(endpoint=endpoint).model_info(
+            source.repository, revision=source.revision, files_metadata=True, timeout=20
+        )
+        about = {each.rfilename: each for each in info.siblings or ()}
+        listing = _listing(source, about)
+        files = choose_files(source.repository, listing, source.precision).all()
+        sizes = [getattr(about.get(listing[file][1]), "size", None) or 0 for file in files]
+        for i, file in enumerate(files):
+            repository, there, revision = listing[file]
+            bars = _reporting(progress, sum(sizes[:i]), sum(sizes))
+            path = hf_hub_download(repository, there, revision=revision, endpoint=endpoint, **bars)
+            stated = getattr(about.get(there), "lfs", None) if repository == source.repository else None
+            _check(Path(path), file, source, stated.sha256 if stated else None)
+        if progress is not None:
+            progress(sum(sizes), sum(sizes))
     except ProlipError:
         raise
     except Exception as error:  # of the network, in the words of several libraries
         raise ModelError(_unreachable(name, source, error)) from error
-    for repository, info in infos.items():
-        if source.revision_of(repository) is None and info.sha:
-            _note_newest(repository, info.sha)
 
 
 def file_sha256(path: Path) -> str:
@@ -266,29 +224,17 @@ def is_here(name: str) -> bool:
     return find_files(find_source(name)) is not None
 
 
-def _repositories(source: Source) -> list[str]:
-    """Return the repositories that a model's towers are in: Qdrant has one for each."""
-    found = [source.repository]
-    if source.repository.endswith("-vision"):
-        found.append(source.repository.removesuffix("-vision") + "-text")
-    return found
-
-
-def _listing(source: Source, names: dict[str, list[str]]) -> Listing:
-    """Return what there is under the names of a layout."""
+def _listing(source: Source, names: Iterable[str]) -> Listing:
+    """Return where the files of a model are, by their names in its folder."""
     prefix = f"{source.subfolder}/" if source.subfolder else ""
-    found: Listing = {}
-    for repository, files in names.items():
-        for file in files:
-            if not file.startswith(prefix):
-                continue
-            name = file.removeprefix(prefix)
-            if len(names) > 1 and name.endswith(".onnx"):
-                name = f"{'vision' if repository == source.repository else 'text'}/{name}"
-            found.setdefault(name, (repository, file))
-    if not any(name.endswith("tokenizer.json") for name in found):
-        found["tokenizer.json"] = CLIP_TOKENIZER
-    return found
+    listing: Listing = {
+        name.removeprefix(prefix): (source.repository, name, source.revision)
+        for name in names
+        if name.startswith(prefix)
+    }
+    if not any(name.endswith("tokenizer.json") for name in listing):
+        listing["tokenizer.json"] = (source.known and source.known.tokenizer) or CLIP_TOKENIZER
+    return listing
 
 
 def _cache(repository: str) -> Path:
@@ -297,28 +243,13 @@ def _cache(repository: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
 
 
-def _snapshot(repository: str, source: Source) -> Path | None:
-    """Return the folder of a repository in the hub's cache."""
-    commit = source.revision_of(repository)
+def _snapshot(repository: str, commit: str | None) -> Path:
+    """Return where the hub's cache has the files of a commit, or of the newest that it knows."""
+    folder = _cache(repository)
     if commit is None:
         with suppress(OSError):
-            commit = (_cache(repository) / "refs" / "main").read_text(encoding="ascii").strip()
-    folder = _cache(repository) / "snapshots" / (commit or "none")
-    return folder if folder.is_dir() else None
-
-
-def _names_in(folder: Path | None) -> list[str]:
-    if folder is None:
-        return []
-    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
-
-
-def _note_newest(repository: str, commit: str) -> None:
-    """Note which commit is the newest, as the hub's own library does when `main` is requested."""
-    note = _cache(repository) / "refs" / "main"
-    with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(commit, encoding="ascii")
+            commit = (folder / "refs" / "main").read_text(encoding="ascii").strip()
+    return folder / "snapshots" / (commit or "none")
 
 
 def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
@@ -330,47 +261,6 @@ def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise ChecksumError(file, expected, found)
-
-
-def _get_blob(url: str, blob: Path, size: int, check: Callable[[Path], None], **options: Any) -> None:
-    """Get a large file into the hub's cache, and continue what an earlier download left.
-
-    The hub's own library deletes what it has of a file when it is interrupted. Both name a file by its
-    SHA-256, so that the parts of a file that has changed since are never joined.
-    """
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
-
-    part = blob.with_name(f"{blob.name}.prolip.incomplete")
-    part.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock_file(part), blob, TIMEOUT):
-        if blob.exists():
-            return
-        with part.open("ab") as stream:
-            get = partial(http_get, url, stream, headers=build_hf_headers(), expected_size=size, **options)
-            if stream.tell() > size:
-                stream.truncate(stream.seek(0))
-            try:
-                get(resume_size=stream.tell())
-            except OSError:
-                if stream.tell() <= size:
-                    raise
-                # The server sent the whole file, which earlier versions of the hub's library append.
-                stream.truncate(stream.seek(0))
-                get()
-        check(part)
-        part.replace(blob)
-
-
-def _retry(get: Callable[[], _Found]) -> _Found:
-    """Call again what a connection that broke off ended."""
-    for attempt in range(RETRIES + 1):
-        try:
-            return get()
-        except Exception as error:
-            if attempt == RETRIES or not type(error).__module__.startswith("httpx"):
-                raise
-    raise AssertionError("unreachable")
 
 
 def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, Any]:
@@ -398,10 +288,9 @@ def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, An
 
 
 def _unreachable(name: str, source: Source, error: Exception) -> str:
-    folders = [_cache(repository) for repository in _repositories(source)]
-    names = " and ".join(folder.name for folder in folders)
+    folder = _cache(source.repository)
     return (
         f"{name} cannot be downloaded: {first_line(error)}; on a machine with a network, run `prolip models "
-        f"get {name}`, and copy {names} from the hub's cache there to {folders[0].parent} here; the model "
+        f"get {name}`, and copy {folder.name} from the hub's cache there to {folder.parent} here; the model "
         "'offline' needs no download"
     )

@@ -39,8 +39,7 @@ def traced_towers(
 
     `inputs` has arrays to trace each tower with. Weights that are too large for one file stay in the folder.
     """
-    for needed in ("onnx", "onnxscript"):
-        require(needed, "onnx")
+    require("onnxscript", "onnx")
     paths = {tower: folder / f"{tower}_tower.onnx" for tower in inputs}
     models: dict[str, OnnxModel] = {}
 

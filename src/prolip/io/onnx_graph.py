@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,19 +39,11 @@ class Graph:
         self._tensors: list[Any] = []
         self._opsets = {"": OPSET}
 
-    def include(self, model: OnnxModel, values: Iterable[str], prefix: str = "") -> None:
-        """Add what computes some values of another model, converted to this operator set.
-
-        Its values have their own names after the prefix; so have its inputs.
-        """
+    def include(self, model: OnnxModel, values: Iterable[str]) -> None:
+        """Add what computes some values of another model, converted to this operator set."""
         nodes, tensors = model.converted().parts(values)
-        for node in map(deepcopy, nodes):
-            for names in (node.input, node.output):
-                names[:] = [prefix + name if name else name for name in names]
-            self._nodes.append(node)
-        for tensor in map(deepcopy, tensors):
-            tensor.MergeFrom(type(tensor)(name=prefix + tensor.name))
-            self._tensors.append(tensor)
+        self._nodes += nodes
+        self._tensors += tensors
         for each in model.proto.opset_import:
             self._opsets[each.domain] = max(self._opsets.get(each.domain, 1), each.version)
 
@@ -163,6 +154,11 @@ class OnnxModel:
             return None if tensor is None else numpy_helper.to_array(tensor, str(self.path.parent))
         except Exception as error:  # onnx raises many kinds
             raise ReadError(self.path, f"its tensor {name!r:.80} is damaged: {first_line(error)}") from error
+
+    def external_files(self) -> list[str]:
+        """Return the names of the files beside it that hold tensors."""
+        entries = (entry for tensor in self._tensors.values() for entry in tensor.external_data)
+        return sorted({entry.value for entry in entries if entry.key == "location"})
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
         """Return the model with these values as its outputs; what they do not need is left to the runtime."""
