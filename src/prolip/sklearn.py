@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.core import Head, InputError, Task, Text
+from prolip.core import Head, InputError, Task, Text, UsageError
+from prolip.core.arrays import softmax
 from prolip.io.environment import require
 
 require("sklearn", "sklearn")  # a missing extra is an error of one line
@@ -31,7 +32,7 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     text
-        Class rows [K, D], in the order of the sorted labels; None takes class means.
+        Class rows [K, D], or a `prolip.Text`, in the order of the sorted labels; None takes class means.
     head
         The encoder's last linear map: a matrix [Do, D] or a `prolip.Head`. None means that X are embeddings.
     method
@@ -39,8 +40,10 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
     lam
         Weight of the penalty of a method that has one: for "prolip", "1/N", "1/N^2" or a number. None is the
         method's default.
+    options
+        Further options of the method.
     scale
-        What cosines are multiplied by.
+        What cosines are multiplied by: that of the model, 100 for CLIP.
     seed
         Random seed for the folds that the method chooses on.
 
@@ -68,13 +71,15 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         head: Any = None,
         method: str = "anchored",
         lam: str | float | None = None,
-        scale: float = 20.0,
+        options: dict[str, Any] | None = None,
+        scale: float = 100.0,
         seed: int = 0,
     ) -> None:
         self.text = text
         self.head = head
         self.method = method
         self.lam = lam
+        self.options = options
         self.scale = scale
         self.seed = seed
 
@@ -94,31 +99,46 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
             deviation = X.std(axis=0)
             self.deviation_ = np.where(deviation > 0, deviation, 1.0)
             x = self._directions(X)
-            text = np.stack([x[labels == k].mean(axis=0) for k in range(len(self.classes_))])
+            text = Text(np.stack([x[labels == k].mean(axis=0) for k in range(len(self.classes_))]))
         else:
-            x, text = X, np.asarray(self.text, dtype=np.float64)
+            x = X
+            text = self.text if isinstance(self.text, Text) else Text(np.asarray(self.text, np.float64))
             if len(text) != len(self.classes_):
                 raise InputError(f"{len(text)} text rows for {len(self.classes_)} classes in y")
             if self.head is not None:
                 head = self.head if isinstance(self.head, Head) else Head(np.asarray(self.head, np.float64))
-        options, takes = {"lam": self.lam, "seed": self.seed}, methods.options(self.method)
-        taken = {name: value for name, value in options.items() if value is not None and name in takes}
-        task = Task(x, labels, Text(text), head, self.scale)
-        self.fitted_ = methods.create(self.method, **taken).fit(task)
+        self.fitted_ = self._method().fit(Task(x, labels, text, head, self.scale))
         return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits [n, K]; of two classes [n], the second's minus the first's."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [n, K]."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        x = self._directions(X) if self.text is None else X
-        return self.fitted_.proba(x)
+        return softmax(self._logits(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable labels [n]."""
-        best = self.predict_proba(X).argmax(axis=1)
+        best = self._logits(X).argmax(axis=1)
         labels: np.ndarray = self.classes_[best]
         return labels
+
+    def _method(self) -> methods.Method:
+        options, takes = dict(self.options or {}), methods.options(self.method)
+        if self.lam is not None:
+            if "lam" in options:
+                raise UsageError("lam is given twice: as a parameter and in options")
+            options["lam"] = self.lam
+        if "seed" in takes:
+            options.setdefault("seed", self.seed)
+        return methods.create(self.method, **options)
+
+    def _logits(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self.fitted_.logits(self._directions(X) if self.text is None else X)
 
     def _directions(self, X: np.ndarray) -> np.ndarray:
         """Unit rows of standardised columns and a constant."""

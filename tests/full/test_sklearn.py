@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
 from prolip import FewShotClassifier, methods  # noqa: E402
-from prolip.core import Head, InputError, Task  # noqa: E402
+from prolip.core import Head, InputError, Task, Text, UsageError  # noqa: E402
 from prolip.sklearn import ProLIPClassifier  # noqa: E402
 
 
@@ -55,15 +55,25 @@ def test_a_classifier_of_images_among_scikit_learns_tools():
     assert cross_val_predict(search.best_estimator_, images, y, cv=2).tolist() == y.tolist()
 
 
-def test_with_texts_it_is_prolip_itself():
+def test_with_texts_it_is_the_method_itself():
     rng = np.random.default_rng(0)
     x, weight, text = rng.normal(size=(12, 6)), rng.normal(size=(6, 4)), rng.normal(size=(3, 4))
     names = np.array(["dog", "cat", "owl"])[np.arange(12) % 3]
-    clf = ProLIPClassifier(text, weight, "prolip", lam=0.01).fit(x, names)
-    assert clf.classes_.tolist() == ["cat", "dog", "owl"]
     labels = [["cat", "dog", "owl"].index(name) for name in names]
-    fitted = methods.create("prolip", lam=0.01).fit(Task(x, labels, text, Head(weight), 20.0))
-    np.testing.assert_allclose(clf.predict_proba(x), fitted.proba(x), atol=1e-6)
+    task = Task(x, labels, text, Head(weight))
+    for options in ({"lam": 0.01}, {"options": {"lam": 0.01, "solver": "exact"}}):
+        for rows in (text, Text(text, ("cat", "dog", "owl"))):
+            clf = ProLIPClassifier(rows, Head(weight), "prolip", **options).fit(x, names)
+            assert clf.classes_.tolist() == ["cat", "dog", "owl"]
+            fitted = methods.create("prolip", lam=0.01).fit(task)
+            np.testing.assert_allclose(clf.predict_proba(x), fitted.proba(x), atol=1e-6)
+            np.testing.assert_allclose(clf.decision_function(x), fitted.logits(x), atol=1e-4)
+
+
+def test_the_decision_between_two_classes():
+    x, y = np.random.default_rng(0).normal(size=(8, 4)), np.repeat(["no", "yes"], 4)
+    clf = ProLIPClassifier().fit(x, y)
+    np.testing.assert_array_equal(clf.predict(x) == "yes", clf.decision_function(x) > 0)
 
 
 def test_what_does_not_fit_together_is_refused():
@@ -72,3 +82,10 @@ def test_what_does_not_fit_together_is_refused():
         ProLIPClassifier(np.eye(4)[:3]).fit(x, y)
     with pytest.raises(InputError, match="head needs text"):
         ProLIPClassifier(head=np.eye(4)).fit(x, y)
+    for wrong in (
+        {"method": "gda", "lam": 1.0},
+        {"lam": 1.0, "options": {"lam": 1.0}},
+        {"options": {"no": 1}},
+    ):
+        with pytest.raises(UsageError):
+            ProLIPClassifier(**wrong).fit(x, y)
