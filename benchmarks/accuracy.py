@@ -32,11 +32,11 @@ from pathlib import Path
 
 import numpy as np
 
-from method_tasks import DEFAULT, DEVELOPMENT, REPORTED, Trial, has, trial
+from method_tasks import DEFAULT, DEVELOPMENT, REPORTED, Trial, drawn, has, trial
 from prolip import Task, methods
 from prolip.core import ProlipError
 from prolip.core.arrays import Array
-from prolip.data import as_templates, builtin, read_images, sample_few_shot
+from prolip.data import as_templates, read_images, sample_few_shot
 from prolip.encoders import Encoder, load
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
@@ -177,8 +177,8 @@ def show_views(options: argparse.Namespace) -> None:
 def task_of_views(encoder: Encoder, data: Path, name: str, views: int) -> Task:
     """All training images of a set, every view; built-in sets have 16 images of each class here."""
     if name in DRAWN:
-        drawn = builtin(name, 16, seed=5, split="train")
-        images, labels, names, templates = drawn.images, drawn.labels, drawn.classes, drawn.templates
+        found, templates = drawn(name, 16, "train")
+        images, labels, names = found.images, found.labels, found.classes
     else:
         found = read_images(data / "images" / name, split="train")
         images, labels, names, templates = found.images, found.labels, found.names, TEMPLATES.get(name)
@@ -250,9 +250,9 @@ def unlabelled_trial(data: Path, name: str, shots: int, seed: int, test: bool) -
 def drawn_set(name: str) -> Trial:
     """64 images a class of a built-in set to fit, 60 to predict."""
     encoder = load("offline")
-    train, test = (builtin(name, count, seed=5, split=part) for count, part in ((64, "train"), (60, "test")))
+    (train, templates), (test, _) = drawn(name, 64, "train"), drawn(name, 60, "test")
     x = extract(encoder, [*train.images, *test.images], store=FeatureStore()).features[0]
-    text = encoder.text(train.classes, train.templates)
+    text = encoder.text(train.classes, templates)
     task = Task(x[: len(train)], train.labels, text, encoder.head, encoder.scale)
     return task, x[len(train) :], np.array(test.labels)
 

@@ -25,7 +25,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from prolip.app.page_server import STATIC
-from prolip.data.builtin import builtin
+from prolip.data import draw_textures
 from prolip.features import load_image
 
 PROLIP = [sys.executable, "-m", "prolip"]
@@ -91,12 +91,12 @@ def encoded(image, kind="JPEG"):
 def image_files(data, classes, per_class):
     """Files of photos (or of built-in textures), class by class: {name: [bytes]}, and one that is unseen."""
     if data is None:
-        drawn = builtin("textures", per_class)
+        drawn = draw_textures(per_class)
         found = {name: [] for name in drawn.classes[:classes]}
         for image, label in zip(drawn.images, drawn.labels, strict=True):
             if label < classes:
                 found[drawn.classes[label]].append(encoded(image))
-        return found, encoded(builtin("textures", 1, split="test").images[1])
+        return found, encoded(draw_textures(1, split="test").images[1])
     folders = sorted(path for path in (Path(data) / "images" / "pets37" / "train").iterdir() if path.is_dir())
     found = {
         folder.name: [path.read_bytes() for path in sorted(folder.iterdir())[:per_class]]
@@ -181,7 +181,7 @@ def serve(data):
     from prolip.api import FewShotClassifier
     from prolip.features import extract
 
-    drawn = builtin("textures", 40)
+    drawn = draw_textures(40)
     files = [encoded(image) for image in drawn.images]
     clf = FewShotClassifier("offline", store=False)
     clf.fit(drawn.images[::5], [drawn.classes[k] for k in drawn.labels[::5]])

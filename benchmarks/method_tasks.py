@@ -4,22 +4,23 @@ Reported: WHU-RS19 under CLIP RN50 and ViT-B/32 (N images a class to fit, all ot
 ViT-B/32 (one of its three few-shot sets to fit, the other two to test: these are training images, not
 comparable with published figures); three folders of photos under the offline encoder.
 
-Development: the built-in textures and digits under the offline encoder, random subsets of
+Development: drawn textures and scikit-learn's digits under the offline encoder, random subsets of
 ImageNet's classes, and the training photos of the three folders, a part of them to fit and the others to
 test. Nothing is chosen by accuracy on test images of a reported set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from prolip import Task
 from prolip.core.arrays import Array
-from prolip.data import builtin, sample_few_shot
+from prolip.data import ImageSet, draw_textures, sample_few_shot, templates_for
 from prolip.encoders import load
 from prolip.features import FeatureStore, extract
 from solver_tasks import imagenet, photos, training_photos, whu
@@ -67,14 +68,36 @@ def _development(data: Path, name: str, shots: int) -> list[Trial]:
         return list(photo_trials(data, TRAINING[name], shots, 1))
     if name.startswith("imagenet"):
         return list(imagenet_trials(data, int(name.removeprefix("imagenet")), shots, SEEDS))
-    return list(builtin_trials(name, shots, SEEDS))
+    return list(drawn_trials(name, shots, SEEDS))
 
 
-def builtin_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
+def drawn(name: str, per_class: int, split: str) -> tuple[ImageSet, Sequence[str]]:
+    """Drawn textures, or scikit-learn's 8 x 8 digits enlarged, and their prompts."""
+    if name == "textures":
+        return draw_textures(per_class, seed=5, split=split), templates_for("dtd")
+    from sklearn.datasets import load_digits
+
+    digits, images = load_digits(), []
+    for digit in range(10):
+        pool = np.flatnonzero(digits.target == digit)
+        pool = pool[-74:] if split == "test" else pool[:-74]
+        images += [digits.images[i] for i in np.random.default_rng([5, digit]).permutation(pool)[:per_class]]
+    words = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    labels, classes = np.repeat(range(10), per_class).tolist(), [f"digit {word}" for word in words]
+    return ImageSet(list(map(enlarge, images)), labels, classes), ("a photo of a handwritten {}.",)
+
+
+def enlarge(digit: Array) -> Image.Image:
+    """Enlarge 8 x 8 values in 0 .. 16 to a smooth image with a margin, white on black."""
+    small = Image.fromarray(np.pad(digit * (255 / 16), 1).round().astype(np.uint8))
+    return small.resize((112, 112), Image.Resampling.BICUBIC).convert("RGB")
+
+
+def drawn_trials(name: str, shots: int, seeds: int) -> Iterator[Trial]:
     encoder = load("offline")
-    train, test = (builtin(name, count, seed=5, split=part) for count, part in ((64, "train"), (60, "test")))
+    (train, templates), (test, _) = drawn(name, 64, "train"), drawn(name, 60, "test")
     x = extract(encoder, [*train.images, *test.images], store=FeatureStore()).features[0]
-    text = encoder.text(train.classes, train.templates)
+    text = encoder.text(train.classes, templates)
     for seed in range(1, seeds + 1):
         chosen = sample_few_shot(train.labels, shots, seed)
         y = [train.labels[i] for i in chosen]

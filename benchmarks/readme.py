@@ -54,11 +54,9 @@ def change(before: float, after: float) -> str:
 
 def rows(work: Path, data: Path) -> Iterator[tuple[str, str]]:
     """What was measured, and the figure."""
-    demo = {each["set"]: each for each in prolip(work, "demo")["sets"]}
-    for name, each in demo.items():
-        title = {"textures": "ten drawn textures", "numbers": "printed digits, drawn"}[name]
-        figure = change(each["zero_shot_accuracy"], each["accuracy"]["16"])
-        yield f"`prolip demo`, {title}, zero-shot → 16 images of each", figure
+    demo = prolip(work, "demo")
+    figure = change(demo["zero_shot_accuracy"], demo["accuracy"])
+    yield "`prolip demo`, ten drawn textures, zero-shot → 16 images of each", figure
     image = work / "prolip-demo" / "photos" / "test" / "dotted" / "0.jpg"
     one = seconds(work, "predict", "prolip-demo/textures-model", str(image))
     if (data / "images").is_dir():

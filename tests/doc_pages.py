@@ -27,7 +27,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from prolip.data import builtin
+from prolip.data import draw_textures
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,7 +59,7 @@ def blocks(page):
 
 def draw(folder):
     """Photos under the names that the pages use: drawn textures, a kind for each class."""
-    kinds = builtin("textures", 32).images
+    kinds = draw_textures(32).images
 
     def save(name, place, first, count, pattern="{}.jpg"):
         (folder / place).mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 
 from prolip.core import Task
-from prolip.data import builtin
+from prolip.data import draw_textures
 from prolip.evaluate.out_of_distribution import outlier_scores
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    return builtin("textures", 10, split="train")
+    return draw_textures(10)
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ def test_a_key_depends_on_code_and_libraries(monkeypatch):
         after = keys(**{library: "99"})
         assert after[0] == before[0]
         assert after[1] != before[1]
-    monkeypatch.setattr(module, "_SOURCES", (*module._SOURCES, "demo.py"))
+    monkeypatch.setattr(module, "_SOURCES", (*module._SOURCES, "sklearn.py"))
     assert not set(keys()) & set(before)
     module._version.cache_clear()
 

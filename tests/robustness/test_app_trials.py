@@ -20,7 +20,7 @@ import pytest
 
 from app_server import Client, png
 from prolip.app.project import Project
-from prolip.data import builtin
+from prolip.data import draw_textures
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,7 +48,7 @@ def app(folder, errors):
 
 
 def images(count):
-    return [png(image) for image in builtin("textures", count).images]
+    return [png(image) for image in draw_textures(count).images]
 
 
 def decompression_bomb(side=30_000):

@@ -11,7 +11,30 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
+from prolip.core.errors import InputError, check_name
+from prolip.data.imageset import ImageSet
+
+SPLITS = ("train", "test")
+
 Pattern = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
+
+
+def draw_textures(per_class: int, seed: int = 0, split: str = "train") -> ImageSet:
+    """Draw images of every kind, class after class, in memory; `split` is "train" or "test".
+
+    The same seed gives the same images, no image is in both splits, and each has a random stream of its own:
+    the first ten are the same whether ten or sixty are drawn.
+    """
+    check_name("split", split, SPLITS)
+    if per_class < 1:
+        raise InputError(f"per_class must be at least 1, got {per_class}")
+    images = [
+        draw(kind, np.random.default_rng([seed, SPLITS.index(split), label, number]))
+        for label, kind in enumerate(TEXTURES)
+        for number in range(per_class)
+    ]
+    labels = [label for label in range(len(TEXTURES)) for _ in range(per_class)]
+    return ImageSet(images, labels, list(TEXTURES), "textures", split)
 
 
 def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
