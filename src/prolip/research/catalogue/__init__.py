@@ -1,5 +1,12 @@
-"""Every table and figure of the paper, main text and supplement: one entry each."""
+"""Every table and figure of the paper, main text and supplement, and those that others register."""
 
-from prolip.research.catalogue.experiments import EXPERIMENTS, experiment
+from prolip.research.catalogue import experiments  # noqa: F401 - registers the paper's
+from prolip.research.catalogue.experiment import (
+    EXPERIMENTS,
+    Entry,
+    Experiment,
+    find_experiment,
+    register_experiment,
+)
 
-__all__ = ["EXPERIMENTS", "experiment"]
+__all__ = ["EXPERIMENTS", "Entry", "Experiment", "find_experiment", "register_experiment"]

@@ -1,4 +1,4 @@
-"""The definition of an experiment and of a line of its table."""
+"""The definition of an experiment and of an entry of its table, and the register of experiments."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prolip.research.datasets import ELEVEN
+from prolip.research.places import find
 from prolip.research.protocols.run import lists_to_tuples
 
 Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class Entry:
     """A method in an experiment: a line of its table and of its figure."""
 
     key: str  # for commands
@@ -22,13 +23,14 @@ class Line:
     grid: tuple[Options, ...] = ()  # options to choose from on a validation set
     validated: Options = field(default_factory=dict)  # options that are added where there is a validation set
     scale: float = 1.0  # factor of the encoder's own scale
-    over: tuple[Options, ...] = ({},)  # options that the line is a mean over
+    averaged_over: tuple[Options, ...] = ({},)  # options that the entry is a mean over
     by_dataset: dict[str, Options] = field(default_factory=dict)  # the authors' options for single datasets
-    # The line's name in the published table, with {model} for the backbone; None where the paper has no such
-    # line.
-    paper: str | None = None
-    base: str | None = None  # the figure shows the gain over the line with this key
+    # The entry's name in the published table, with {model} for the backbone; None where the paper has no such
+    # row.
+    published_row: str | None = None
+    gain_over: str | None = None  # the figure shows the gain over the entry with this key
     in_figure: bool = True
+    view_area: float = 0.5  # smallest share of an image that its cached views show
     # Where they differ from the experiment's:
     views: int | None = None
     template: str | None = None
@@ -47,9 +49,9 @@ class Experiment:
 
     name: str  # for commands
     title: str
-    where: str  # in the paper
+    reference: str  # where it is in the paper
     protocol: str  # of `prolip.research.protocols`
-    lines: tuple[Line, ...]
+    entries: tuple[Entry, ...]
     # Shape of the table: "shots" (a column for each number of shots), "datasets" (the same for each dataset),
     # "base_to_new", "targets" (a column for each test dataset), "chosen" (options that a grid search chose),
     # "seconds", "manifold", "parameters" (nothing is run).
@@ -66,11 +68,32 @@ class Experiment:
     published_per_dataset: str | None = None  # the one with a row for each dataset, of base-to-new
     columns: dict[str, str] = field(default_factory=dict)  # published names of our columns where they differ
     plot: str = "lines"  # "lines", "bars", "heat_map" or "scatter"
-    band: str = "seeds"  # bands of lines show the deviation over these: "seeds" or "learning rates"
+    deviation: str = "seeds"  # what ± and bands are the deviation over: "seeds" or "learning rates"
     note: str = ""
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Experiment:
         """Restore an experiment from `dataclasses.asdict`, after JSON."""
-        lines = [Line(**lists_to_tuples(line)) for line in fields["lines"]]
-        return cls(**lists_to_tuples({**fields, "lines": lines}))
+        entries = [Entry(**lists_to_tuples(entry)) for entry in fields["entries"]]
+        return cls(**lists_to_tuples({**fields, "entries": entries}))
+
+
+EXPERIMENTS: dict[str, Experiment] = {}  # by name; those of the paper and those that were registered
+
+
+def register_experiment(experiment: Experiment) -> Experiment:
+    """Make an experiment known to `prolip bench`.
+
+    Examples
+    --------
+    >>> register_experiment(Experiment("mine", "My table", "ours", "few_shot", (Entry("gda", "GDA", "gda"),)))
+    ... # doctest: +SKIP
+    """
+    EXPERIMENTS[experiment.name] = experiment
+    return experiment
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return an experiment by name, or at a place: "package.module:NAME"."""
+    found: Experiment = find("experiment", name, EXPERIMENTS)
+    return found

@@ -3,9 +3,7 @@
 from dataclasses import replace
 from itertools import product
 
-from prolip.core.errors import check_name
-from prolip.research.catalogue.experiment import Experiment, Line
-from prolip.research.catalogue.lines import (
+from prolip.research.catalogue.entries import (
     ANCHORED,
     AUTHORS_GRID,
     COCOOP,
@@ -32,13 +30,14 @@ from prolip.research.catalogue.lines import (
     power,
     sums,
 )
+from prolip.research.catalogue.experiment import Entry, Experiment, register_experiment
 from prolip.research.datasets import VARIANTS
 
 # fmt: off
-_GRID_CURVE = replace(GRID_SEARCH, label="ProLIP (grid search)", paper="ProLIP (grid search)")
+_GRID_CURVE = replace(GRID_SEARCH, label="ProLIP (grid search)", published_row="ProLIP (grid search)")
 
 _SENSITIVITY = (
-    *(replace(line, in_figure=False) for line in (ZERO, _GRID_CURVE, ANCHORED)),
+    *(replace(entry, in_figure=False) for entry in (ZERO, _GRID_CURVE, ANCHORED)),
     *(
         named(
             "prolip", f"ProLIP, lr={power(lr)}, lam={lam:g}", key=f"lr{power(lr)}_lam{lam:g}",
@@ -49,14 +48,14 @@ _SENSITIVITY = (
 )
 
 _VARIANTS = (
-    ZERO, replace(_GRID_CURVE, paper=None),
+    ZERO, replace(_GRID_CURVE, published_row=None),
     *(
         entry
         for lam in ("1/N", "1/N^2", "0")
         for entry in each_lr("prolip", f"ProLIP, lam={lam}", adam(lam), key=f"lam{lam}")
     ),
-    Line("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N")),
-    Line("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2")),
+    Entry("exact_1/N", "ProLIP, exact, lam=1/N", "prolip", exact("1/N")),
+    Entry("exact_1/N^2", "ProLIP, exact, lam=1/N^2", "prolip", exact("1/N^2")),
     ANCHORED,
 )
 
@@ -88,10 +87,10 @@ _ALL = (
             ZERO, PROGRAD, PLOT,
             named("task_res", "TaskRes", options={"solver": "sgd"}, template="clap"), TASK_RES[1],
             named("clap_tip_adapter_f", "Tip-Adapter-F", template="clap"),
-            Line("tip_adapter_f", "Tip-Adapter-F, its authors' steps", "tip_adapter_f"),
-            Line("cross_modal", "Cross-modal LP, exact", "cross_modal"),
+            Entry("tip_adapter_f", "Tip-Adapter-F, its authors' steps", "tip_adapter_f"),
+            Entry("cross_modal", "Cross-modal LP, exact", "cross_modal"),
             named("clap", "CLAP", options={"solver": "sgd"}, template="clap"),
-            Line("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
+            Entry("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
             PROLIP, EXACT,
             ANCHORED,
         ),
@@ -101,7 +100,7 @@ _ALL = (
         "variants", "ProLIP without a validation set: lam as a function of N", "Table 2a and Table 11",
         "few_shot",
         _VARIANTS,
-        published="variants", band="learning rates",
+        published="variants", deviation="learning rates",
     ),
     Experiment(
         "rla", "Regularized Linear Adapter against CLIP-Adapter", "Figure 5 and Table 19", "few_shot",
@@ -112,11 +111,11 @@ _ALL = (
                 for entry in each_lr("clip_adapter", f"CLIP-Adapter, alpha={alpha:g}", {"alpha": alpha})
             ),
             *each_lr("rla", "RLA", adam("1/N")), *each_lr("prolip", "ProLIP", adam("1/N")),
-            Line("rla_exact", "RLA, exact", "rla", exact()),
-            Line("prolip_exact", "ProLIP, exact", "prolip", exact()),
+            Entry("rla_exact", "RLA, exact", "rla", exact()),
+            Entry("prolip_exact", "ProLIP, exact", "prolip", exact()),
             ANCHORED,
         ),
-        published="rla", band="learning rates",
+        published="rla", deviation="learning rates",
     ),
     Experiment(
         "cross_dataset", "From 4-shot ImageNet to ten other datasets", "Table 3", "transfer",
@@ -141,16 +140,16 @@ _ALL = (
         "transfer",
         (
             *(
-                line
+                entry
                 for label, start in (
                     ("ProLIP", FIXED[0]), ("Tip-Adapter-F", TIP),
                     ("TaskRes", replace(TASK_RES[0], by_dataset={}, options={"solver": "adam", "lr": 2e-4})),
                 )
-                for line in (
-                    replace(start, label=label, paper=None),
+                for entry in (
+                    replace(start, label=label, published_row=None),
                     replace(
-                        start, key=f"{start.key}_1e-2", label=f"{label}, lr=1e-2", paper=label,
-                        base=start.key, options={**start.options, "lr": 1e-2},
+                        start, key=f"{start.key}_1e-2", label=f"{label}, lr=1e-2", published_row=label,
+                        gain_over=start.key, options={**start.options, "lr": 1e-2},
                     ),
                 )
             ),
@@ -176,7 +175,10 @@ _ALL = (
     Experiment(
         "base_to_new_vit", "Base-to-new generalization", "Tables 12b and 18: ViT-B/16, 16 shots",
         "base_to_new",
-        (_ZERO_COOP, COOP_PHRASE, COCOOP, replace(_MAPLE[2], label="MaPLe", paper="MaPLe"), *FIXED, ANCHORED),
+        (
+            _ZERO_COOP, COOP_PHRASE, COCOOP,
+            replace(_MAPLE[2], label="MaPLe", published_row="MaPLe"), *FIXED, ANCHORED,
+        ),
         layout="base_to_new", models=("ViT-B/16",), shots=(16,), template="photo",
         published="base_to_new_vit", published_per_dataset="base_to_new_per_dataset_vit", plot="bars",
         note='ProLIP has "a photo of a {}." for every dataset, as the authors\' README says of the figures.',
@@ -198,15 +200,15 @@ _ALL = (
     Experiment(
         "siglip", "ProLIP with SigLIP", "Table 7", "few_shot",
         (
-            named("zero_shot", "Zero-shot", paper="SigLIP (0-shot)"),
+            named("zero_shot", "Zero-shot", published_row="SigLIP (0-shot)"),
             named(
                 "prolip", "ProLIP (grid search)", key="prolip_grid", options={"solver": "adam"},
                 grid=AUTHORS_GRID,
             ),
             *(
                 named(
-                    "prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam), over=OVER_LRS[1:],
-                    validation="none",
+                    "prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam),
+                    averaged_over=OVER_LRS[1:], validation="none",
                 )
                 for lam in ("1/N", "1/N^2")
             ),
@@ -219,7 +221,7 @@ _ALL = (
         "complementarity", "Complementarity to other methods", "Table 8", "few_shot",
         (
             ZERO, *sums("exact", {"prolip.lam": "1/N"}, exact()), *sums("adam", {}, adam("1/N", lr=1e-4)),
-            replace(ANCHORED, base="prolip"),
+            replace(ANCHORED, gain_over="prolip"),
         ),
         published="complementarity",
         note="The paper's recipe is Adam's. The exact sum goes to its minimum where it has one.",
@@ -231,7 +233,8 @@ _ALL = (
             named("zero_shot", "ProLIP test-time", key="test_time", protocol="test_time_prolip"),
             _COOP_4,
             replace(
-                _COOP_4, key="tpt_coop", label="TPT + CoOp", paper="TPT + CoOp", protocol="test_time_tpt"
+                _COOP_4, key="tpt_coop", label="TPT + CoOp", published_row="TPT + CoOp",
+                protocol="test_time_tpt",
             ),
             named("prolip", "ProLIP", options=adam("1/N", lr=1e-5)),
             named(
@@ -263,9 +266,10 @@ _ALL = (
             ZERO,
             named(
                 "prolip_text", "ProLIP (text), Adam", key="prolip_text_adam",
-                options=adam("1/N", per_template=False), over=OVER_LRS, paper="ProLIP (text)",
+                options=adam("1/N", per_template=False), averaged_over=OVER_LRS,
+                published_row="ProLIP (text)",
             ),
-            Line("prolip_text", "ProLIP (text), exact", "prolip_text", exact()),
+            Entry("prolip_text", "ProLIP (text), exact", "prolip_text", exact()),
             PROLIP, EXACT, ANCHORED,
         ),
         published="text_projector",
@@ -290,8 +294,8 @@ _ALL = (
     Experiment(
         "normalisation", "Tuning normalisation parameters", "Table 16", "few_shot",
         (
-            Line("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", paper="{model} {norm}"),
-            replace(PROLIP, paper="{model} ProLIP"), EXACT, ANCHORED,
+            Entry("norm_tuning", "BatchNorm or LayerNorm", "norm_tuning", published_row="{model} {norm}"),
+            replace(PROLIP, published_row="{model} ProLIP"), EXACT, ANCHORED,
         ),
         models=("RN50", "ViT-B/16"), shots=(16,), published="normalisation", plot="bars",
     ),
@@ -299,7 +303,7 @@ _ALL = (
         "views", "Number of augmented views", "Figure 7", "few_shot",
         (
             *(
-                Line(f"views{n}{end}", f"{n} view{'s' if n > 1 else ''}, {how}", "prolip", options, views=n)
+                Entry(f"views{n}{end}", f"{n} view{'s' if n > 1 else ''}, {how}", "prolip", options, views=n)
                 for end, how, options in (("_adam", "Adam", adam("1/N", lr=1e-4)), ("", "exact", exact()))
                 for n in (1, 2, 5, 10, 20, 50, 100, 300)
             ),
@@ -322,9 +326,9 @@ _ALL = (
         "temperature", "Effect of the temperature", "Table 20", "few_shot",
         (
             *(
-                Line(
+                Entry(
                     f"temp{factor:g}", f"{factor:g} x the model's scale", "prolip", adam("1/N", lr=1e-4),
-                    paper=f"temp={100 * factor:g}", scale=factor,
+                    published_row=f"temp={100 * factor:g}", scale=factor,
                 )
                 for factor in (0.5, 1.0, 1.5)
             ),
@@ -335,13 +339,13 @@ _ALL = (
     Experiment(
         "templates", "Each dataset's own template against one for all", "Table 21", "few_shot",
         tuple(
-            line
+            entry
             for own in (ZERO, EXACT, ANCHORED)
-            for line in (
+            for entry in (
                 own,
                 replace(
-                    own, key=f"{own.key}_photo", label=f'{own.label}, "a photo of a {{}}."', paper=None,
-                    template="photo",
+                    own, key=f"{own.key}_photo", label=f'{own.label}, "a photo of a {{}}."',
+                    published_row=None, template="photo",
                 ),
             )
         ),
@@ -350,31 +354,21 @@ _ALL = (
     Experiment(
         "newer", "Methods with little or no training", "figures of several repositories", "few_shot",
         (
-            replace(ZERO, paper=None), *NEWER,
-            replace(PROLIP, validation="none", paper=None), replace(EXACT, validation="none"), ANCHORED,
+            replace(ZERO, published_row=None), *NEWER,
+            replace(PROLIP, validation="none", published_row=None), replace(EXACT, validation="none"),
+            ANCHORED,
         ),
         validation="split", models=("RN50", "ViT-B/16"), published="newer",
         note="Most of the authors choose options on the whole validation split, and on ImageNet, which has "
         "none, on the test set; here N shots of its training images take that place.",
     ),
     Experiment(
-        "transductive", "All test images classified together", "ours", "transductive",
-        (
-            replace(ZERO, protocol="few_shot"), Line("joint", "Clusters of test images (ours)", "zero_shot"),
-            replace(EXACT, protocol="few_shot"),
-            Line("prolip_joint", "ProLIP, exact, test images together (ours)", "prolip", exact()),
-            replace(ANCHORED, protocol="few_shot"),
-            Line("anchored_joint", "Anchored regression, test images together (ours)", "anchored"),
-        ),
-        models=("ViT-B/16",), template="coop",
-    ),
-    Experiment(
         "timing", "Seconds of a fit", 'the paper: "2 seconds on saved pre-projected features"', "timing",
         (
-            Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-4)), EXACT,
-            Line("task_res", "TaskRes", "task_res", {"solver": "adam"}),
-            Line("clap", "CLAP", "clap", {"solver": "sgd"}), replace(TIP, paper=None),
-            Line("lp_plus_plus", "LP++", "lp_plus_plus"), replace(ANCHORED, validation=None),
+            Entry("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-4)), EXACT,
+            Entry("task_res", "TaskRes", "task_res", {"solver": "adam"}),
+            Entry("clap", "CLAP", "clap", {"solver": "sgd"}), replace(TIP, published_row=None),
+            Entry("lp_plus_plus", "LP++", "lp_plus_plus"), replace(ANCHORED, validation=None),
         ),
         layout="seconds", shots=(16,), seeds=(1,), plot="bars",
         note="Of the fit alone, on cached features: the fastest of three on this machine. Only ratios can be "
@@ -384,8 +378,8 @@ _ALL = (
         "timing_test_time", "Seconds of a step at test time", 'the paper: "13 times faster than TPT"',
         "timing_prolip",
         (
-            Line("test_time", "ProLIP test-time", "zero_shot"),
-            Line("tpt", "TPT", "zero_shot", protocol="timing_tpt"),
+            Entry("test_time", "ProLIP test-time", "zero_shot"),
+            Entry("tpt", "TPT", "zero_shot", protocol="timing_tpt"),
         ),
         layout="seconds", datasets=("imagenet",), shots=(1,), seeds=(1,), plot="bars",
         note="For each image, after its 64 views went through the tower: the mean over 16 test images.",
@@ -399,10 +393,5 @@ _ALL = (
 )
 # fmt: on
 
-EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in _ALL}
-
-
-def experiment(name: str) -> Experiment:
-    """Return an experiment by name."""
-    check_name("experiment", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
+for _experiment in _ALL:
+    register_experiment(_experiment)

@@ -2,7 +2,7 @@
 
 `published.json` has every number of the paper's tables, main text and supplement. Where the paper contradicts
 itself, it has every value that the paper gives. Its `provenance` says for every row who ran which program,
-and how. A line is compared with a row only if it runs that program in that way: `Provenance.differences`.
+and how. An entry is compared with a row only if it runs that program in that way: `Provenance.differences`.
 """
 
 import json
@@ -14,8 +14,7 @@ from typing import Any
 
 from prolip import methods
 from prolip.core.errors import check_name
-from prolip.encoders import Preprocess
-from prolip.research.catalogue.experiment import Experiment, Line, Options
+from prolip.research.catalogue.experiment import Entry, Experiment, Options
 
 # The paper's backbones: their encoders here, and the shape of their projection (D, Do).
 BACKBONES = {
@@ -37,7 +36,7 @@ class Provenance:
     method: str | None = None  # the method here that follows this program
     options: Options = field(default_factory=dict)  # its options then; a list is a mean over several runs
     grid: dict[str, list[Any]] = field(default_factory=dict)  # options that were searched
-    template: str = "own"  # as in `Line`; "learned" where the prompt is trained; or a description
+    template: str = "own"  # as in `Entry`; "learned" where the prompt is trained; or a description
     validation: str = "none"  # as in `Experiment`, or a description
     seeds: int | None = None  # None where it is not stated
     protocol: str | None = None  # where it is not the experiment's
@@ -45,30 +44,28 @@ class Provenance:
     view_area: float = 0.5  # minimum share of an image that its random crops show
     differs: str = ""  # what is known to differ from the method here
 
-    def differences(self, line: Line, experiment: Experiment) -> list[str]:
-        """Return what differs between a line and this program; nothing if the line runs it."""
-        found = [self.differs] if self.differs else []
-        if self.method not in (None, line.method):
-            found.append(f"the program is {self.method}, the line {line.method}")
-        protocol = line.protocol or experiment.protocol
-        template = line.template or experiment.template
+    def differences(self, entry: Entry, experiment: Experiment) -> list[str]:
+        """Return what differs between an entry and this program; nothing if the entry runs it."""
+        different = [self.differs] if self.differs else []
+        if self.method not in (None, entry.method):
+            different.append(f"the program is {self.method}, the line {entry.method}")
         if self.template != "learned":
-            found += _unequal("template", self.template, template)
-        found += _unequal("scale", self.scale, line.scale)
+            different += _unequal("template", self.template, entry.template or experiment.template)
+        different += _unequal("scale", self.scale, entry.scale)
         if self.protocol is not None:
-            found += _unequal("protocol", self.protocol, protocol)
-        if not line.trained:
-            return found
+            different += _unequal("protocol", self.protocol, entry.protocol or experiment.protocol)
+        if not entry.trained:
+            return different
         # A method that makes no crops of its own trains on cached views.
-        area = _option(line, "view_area") or Preprocess.view_area
-        found += _unequal("smallest crop", self.view_area, area)
-        validation = line.validation or experiment.validation
-        found += _unequal("validation", self.validation, validation)
-        options = {**line.options, **(line.validated if validation != "none" else {})}
+        area = _option(entry, "view_area") or entry.view_area
+        different += _unequal("smallest crop", self.view_area, area)
+        validation = entry.validation or experiment.validation
+        different += _unequal("validation", self.validation, validation)
+        options = {**entry.options, **(entry.validated if validation != "none" else {})}
         for name, value in self.options.items():
-            found += _unequal(name, value, _option(replace(line, options=options), name))
-        searched = {name: list(dict.fromkeys(entry[name] for entry in line.grid)) for name in self.grid}
-        return found + _unequal("grid", self.grid, searched)
+            different += _unequal(name, value, _option(replace(entry, options=options), name))
+        searched = {name: list(dict.fromkeys(pair[name] for pair in entry.grid)) for name in self.grid}
+        return different + _unequal("grid", self.grid, searched)
 
     @property
     def settings(self) -> str:
@@ -89,10 +86,10 @@ def _words(value: Any) -> str:
     return "by default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _option(line: Line, name: str) -> Any:
-    """Return a line's value of an option, a list if the line is a mean over several."""
-    default = getattr(methods.get(line.method), name, None)
-    values = [{**line.options, **more}.get(name, default) for more in line.over]
+def _option(entry: Entry, name: str) -> Any:
+    """Return an entry's value of an option, a list if the entry is a mean over several."""
+    default = getattr(methods.get(entry.method), name, None)
+    values = [{**entry.options, **more}.get(name, default) for more in entry.averaged_over]
     return values[0] if all(value == values[0] for value in values) else values
 
 
@@ -104,7 +101,7 @@ class Published:
     # By (dataset, method); the dataset is None where a row is a mean over datasets.
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
     provenance: dict[str, Provenance]  # by method
-    where: str = ""
+    reference: str = ""
     shots: int | None = None  # where the columns are not shots
 
     stds: dict[tuple[str | None, str], tuple[float, ...]] = field(
@@ -134,7 +131,7 @@ def published(name: str) -> Published:
         provenance = tables[provenance]["provenance"]
     known = {method: Provenance(**fields) for method, fields in provenance.items()}
     stds = {(row.get("dataset"), row["method"]): tuple(row["std"]) for row in table["rows"] if "std" in row}
-    return Published(tuple(table["columns"]), values, known, table["where"], table.get("shots"), stds)
+    return Published(tuple(table["columns"]), values, known, table["reference"], table.get("shots"), stds)
 
 
 @cache
@@ -145,31 +142,39 @@ def published_tables() -> dict[str, Any]:
     return tables
 
 
-def published_name(line: Line, model: str) -> str | None:
-    """Return the name of a line's row for a backbone; None where the paper has no such row."""
+def published_name(entry: Entry, model: str) -> str | None:
+    """Return the name of an entry's row for a backbone; None where the paper has no such row."""
     norm = "BatchNorm" if model.startswith("RN") else "LayerNorm"
-    return None if line.paper is None else line.paper.format(model=model, norm=norm)
+    return None if entry.published_row is None else entry.published_row.format(model=model, norm=norm)
 
 
 def not_shown(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Return the published tables that no experiment shows, as experiments without lines."""
+    """Return the published tables that no experiment shows, as experiments without entries."""
     shown = {name for one in experiments for name in (one.published, one.published_per_dataset)}
     left = [(name, table) for name, table in published_tables().items() if name not in shown]
-    return [Experiment("", table["title"], table["where"], "", (), published=name) for name, table in left]
+    return [
+        Experiment("", table["title"], table["reference"], table.get("shown_by", ""), (), published=name)
+        for name, table in left
+    ]
 
 
-def published_rows(experiment: Experiment) -> Iterator[tuple[str, str, Provenance, Line | None, list[str]]]:
-    """Yield every row of an experiment's published tables: where it is, its name, its provenance, the line
+def published_rows(experiment: Experiment) -> Iterator[tuple[str, str, Provenance, Entry | None, list[str]]]:
+    """Yield every row of an experiment's published tables: where it is, its name, its provenance, the entry
     that stands beside it, and what differs between the two.
     """
     names = (experiment.published, experiment.published_per_dataset)
     for name in dict.fromkeys(name for name in names if name):
         table = published(name)
-        lines = {
-            published_name(line, model): line for model in experiment.models for line in experiment.lines
+        entries = {
+            published_name(entry, model): entry for model in experiment.models for entry in experiment.entries
         }
-        for method, provenance in table.provenance.items():
-            if any(key[1] == method for key in table.values):
-                line = lines.get(method)
-                why = ["no line runs it"] if line is None else provenance.differences(line, experiment)
-                yield table.where, method, provenance, line, why
+        for row, provenance in table.provenance.items():
+            if any(key[1] == row for key in table.values):
+                entry = entries.get(row)
+                if entry is not None:
+                    why = provenance.differences(entry, experiment)
+                elif experiment.layout == "parameters" or experiment.protocol == "parameters":
+                    why = []  # counted, not run
+                else:
+                    why = [f"shown by {experiment.protocol}" if not experiment.name else "no line runs it"]
+                yield table.reference, row, provenance, entry, why

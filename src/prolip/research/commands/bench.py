@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,39 +28,38 @@ from prolip.research.commands.bench_options import (
 if TYPE_CHECKING:
     from prolip.research.reporting.results import Results
     from prolip.research.reporting.table import Table
-    from prolip.research.running.pack import Pack
     from prolip.research.running.plan import Plan
-    from prolip.research.running.result_store import PlanStatus
+    from prolip.research.running.run import RunCounts
+    from prolip.research.running.source import Source
 
-STYLES = ["rich", "markdown", "latex", "csv"]
-WIDE = 10_000  # columns off a terminal
+STYLES = ["text", "markdown", "latex", "csv"]
 
 
 @command("list")
 @argument("name", "[EXPERIMENT]", "Show the lines of this one.", required=False)
 def list_experiments(name: str | None) -> None:
     """List the experiments, or the lines of one."""
-    from prolip.research.catalogue import EXPERIMENTS
-    from prolip.research.catalogue import experiment as find
+    from prolip.research.catalogue import EXPERIMENTS, find_experiment
     from prolip.research.running.plan import missing_methods
 
     if name is None:
         entries = EXPERIMENTS.values()
         if OUTPUT.get().json:
-            shown = ("name", "title", "where")
-            print_json([{**{k: getattr(e, k) for k in shown}, "lines": len(e.lines)} for e in entries])
+            shown = ("name", "title", "reference")
+            print_json([{**{k: getattr(e, k) for k in shown}, "lines": len(e.entries)} for e in entries])
             return
-        rows = [[e.name, e.where, e.title] for e in entries]
+        rows = [[e.name, e.reference, e.title] for e in entries]
         table(None, ["experiment", "in the paper", ""], rows, right=9)
         return
-    chosen, lacking = find(name), missing_methods(find(name))
-    lines = [(line.key, line.label, line.method) for line in chosen.lines]
+    chosen = find_experiment(name)
+    lacking = missing_methods(chosen)
+    lines = [(entry.key, entry.label, entry.method) for entry in chosen.entries]
     if OUTPUT.get().json:
         names = ("key", "label", "method")
         print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
         return
     rows = [[*x[:2], f"{x[2]} (not available)" if x[2] in lacking else x[2]] for x in lines]
-    table(f"{chosen.title} ({chosen.where})", ["--methods", "line", "method"], rows, right=9)
+    table(f"{chosen.title} ({chosen.reference})", ["--line", "label", "method"], rows, right=9)
     if lines:
         shots = ("full" if count is None else str(count) for count in chosen.shots)
         seeds = "-".join(map(str, dict.fromkeys((chosen.seeds[0], chosen.seeds[-1]))))
@@ -77,35 +78,55 @@ def list_experiments(name: str | None) -> None:
 @selection
 @machine
 @option("--pack", type=PATH, help="Run on the features of `prolip bench pack`, without images.")
-@flag("--retry", help="Run failed runs again.")
+@option(
+    "--features", type=PATH, multiple=True, help="Run on features of your own: .npz files with x, y and text."
+)
 @flag("--dry-run", help="Print how many runs there are and how long they take, and run nothing.")
 def run(
-    name: str, selection: Selection, machine: Machine, pack: Path | None, retry: bool, dry_run: bool
+    name: str,
+    selection: Selection,
+    machine: Machine,
+    pack: Path | None,
+    features: tuple[Path, ...],
+    dry_run: bool,
 ) -> None:
     """Run an experiment. It can be stopped at any time; the next run continues it.
 
     $ prolip bench run validation_free --data ~/data
     $ prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
+    $ prolip bench run validation_free --features mine/*.npz --line zero_shot prolip:lam=0.1 mymodule:Mine
     """
-    from prolip.data.files import existing
-    from prolip.research.catalogue import experiment as find
-    from prolip.research.running.pack import Pack
+    from prolip.research.catalogue import find_experiment
     from prolip.research.running.plan import make_plan
 
     with _hints(name):
-        if pack is None:
-            source: Path | Pack = existing(machine.data)
-            plan = make_plan(find(name), existing(machine.data), **selection.plan_options())
-        else:
-            source = Pack.open(existing(pack))
-            chosen = {option: value for option, value in selection.plan_options().items() if value}
-            plan = make_plan(find(name), None, **{**source.selection(name), **chosen})
+        source = _source(machine, pack, features)
+        plan = make_plan(find_experiment(name), source, **selection.plan_options())
     for missing, why in plan.unavailable.items():
         warn(f"skipped: {missing}, because {why}")
     if dry_run:
-        _print_dry_run(plan, machine, pack is None)
+        _print_dry_run(plan, machine, source.has_images)
     else:
-        _run(plan, source, machine, retry)
+        _run(plan, source, machine)
+
+
+def _source(machine: Machine, pack: Path | None, features: tuple[Path, ...]) -> Source:
+    """Return where the features come from."""
+    from prolip.core.errors import UsageError
+    from prolip.data.files import existing
+    from prolip.features import FeatureStore
+    from prolip.research.datasets.features import FeatureDataset
+    from prolip.research.running.own_features import OwnFeatures
+    from prolip.research.running.pack import Pack
+    from prolip.research.running.source import Images
+
+    if pack is not None and features:
+        raise UsageError("--pack and --features are two sources: give one of them")
+    if pack is not None:
+        return Pack(existing(pack))
+    if features:
+        return OwnFeatures([FeatureDataset.read(existing(file)) for file in features], machine.device)
+    return Images(existing(machine.data), machine.device, FeatureStore(machine.store))
 
 
 @command("pack", cls=SeveralValues)
@@ -128,16 +149,17 @@ def write_features(
     from prolip.core.errors import UsageError
     from prolip.data.files import existing
     from prolip.features import FeatureStore
-    from prolip.research.catalogue import experiment as find
+    from prolip.research.catalogue import find_experiment
     from prolip.research.running.pack import write_pack
     from prolip.research.running.plan import make_plan
-    from prolip.research.running.prepare import encode_datasets
+    from prolip.research.running.source import Images
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists: name a new folder")
     options = selection.plan_options()
+    source = Images(existing(data), device, FeatureStore(store))
     with _hints(name):
-        plan = make_plan(find(name), existing(data), **{**options, "views": options["views"] or 1})
+        plan = make_plan(find_experiment(name), source, **{**options, "views": options["views"] or 1})
     if len(plan.models) > 1:
         raise UsageError(f"a pack has one encoder: --model {' or '.join(plan.models)}")
     with bar("encoding") as drawn:
@@ -146,20 +168,19 @@ def write_features(
             drawn.note(what)
             drawn(done, total)
 
-        write_pack(out, plan, encode_datasets(plan, data, device, FeatureStore(store), progress))
+        write_pack(out, plan, source.encode(plan, progress))
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     if OUTPUT.get().json:
         print_json({"pack": str(out), "datasets": list(plan.datasets), "bytes": size})
     say(f"{len(plan.datasets)} datasets, {size / 1e6:,.0f} MB: {out}")
 
 
-def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None:
+def _run(plan: Plan, source: Source, machine: Machine) -> None:
     """Run a plan, and print a summary and its table."""
-    from prolip.features import FeatureStore
     from prolip.research.running.run import run_plan
 
     name, results = plan.experiment.name, machine.results
-    verb, unit = ("encoding", "images") if isinstance(source, Path) else ("reading", "datasets")
+    verb, unit = ("encoding", "images") if source.has_images else ("reading", "datasets")
     with bar(verb, unit) as encoded:
         ran = encoded.beside("running", "runs")
 
@@ -167,32 +188,30 @@ def _run(plan: Plan, source: Path | Pack, machine: Machine, retry: bool) -> None
             encoded.note(what)
             encoded(done, total)
 
-        def progress(status: PlanStatus, seconds_left: float | None) -> None:
-            left = "" if seconds_left is None else f"about {_time(seconds_left)} left"
-            ran.note(f"{status.failed} failed" if status.failed else "", left)
-            ran(status.finished, status.total)
+        def progress(counts: RunCounts) -> None:
+            ran.note(f"{counts.failed} failed" if counts.failed else "")
+            ran(counts.done + counts.failed, counts.total)
 
-        status = run_plan(
+        counts = run_plan(
             plan,
             source,
             results,
             jobs=machine.jobs,
             ray=machine.ray,
             device=machine.device,
-            store=FeatureStore(machine.store),
-            retry=retry,
             encoding=encoding,
             progress=progress,
         )
     if OUTPUT.get().json:
-        counts = {"done": status.done, "failed": status.failed, "results": str(results)}
-        print_json({"experiment": name, **counts})
+        print_json(
+            {"experiment": name, "done": counts.done, "failed": counts.failed, "results": str(results)}
+        )
     else:
-        say(f"{status.done} runs done, {status.failed} failed; results in {results}")
-        if status.failed:
-            say(f"why: prolip bench failures {name} --results {results}; once that is fixed: --retry")
+        say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
+        if counts.failed:
+            say(f"why: prolip bench failures {name} --results {results}; the next run tries them again")
         _print_table(_table(name, results))
-    if status.failed:
+    if counts.failed:
         raise click.exceptions.Exit(1)
 
 
@@ -205,8 +224,8 @@ def _print_dry_run(plan: Plan, machine: Machine, encodes: bool) -> None:
     if OUTPUT.get().json:
         print_json({"experiment": plan.experiment.name, **vars(found)})
         return
-    say(f"{found.units} runs, of which {found.done} are done already")
-    if found.done < found.units:
+    say(f"{found.runs} runs, of which {found.done} are done already")
+    if found.done < found.runs:
         guess = f"; a guess for {found.guessed}, as no similar run has been timed" if found.guessed else ""
         on = "one process" if workers < 2 else f"{workers} processes"
         say(f"the others take about {_time(found.seconds)} on {on}{guess}")
@@ -216,7 +235,7 @@ def _print_dry_run(plan: Plan, machine: Machine, encodes: bool) -> None:
 
 against_option = option("--against", metavar="LINE", help="Show the paired difference to this line.")
 style_option = option(
-    "--format", "style", type=click.Choice(STYLES), default="rich", help="Format of the table."
+    "--format", "style", type=click.Choice(STYLES), default="text", help="Format of the table."
 )
 
 
@@ -247,7 +266,7 @@ def compare_lines(name: str, style: str, against: str | None, other: Path | None
     $ prolip bench compare validation_free --with old/results.sqlite
     """
     from prolip.core.errors import UsageError
-    from prolip.research.reporting.build_table import compare, compare_files
+    from prolip.research.reporting.compare import compare, compare_files
 
     if against and other:
         raise UsageError("--against compares lines, --with compares files: give one of them")
@@ -261,23 +280,20 @@ def compare_lines(name: str, style: str, against: str | None, other: Path | None
 @results_file
 def write_rows(name: str, out: Path, results: Path) -> None:
     """Write a row for each run of the last plan that is done: line, dataset, shots, seed and score."""
-    from prolip.research.reporting.write_rows import write
-
-    say(f"{write(_results(name, results).rows(), out)} rows: {out}")
+    say(f"{_results(name, results).save(out)} rows: {out}")
 
 
 @command("published")
 @argument("name", "[EXPERIMENT]", "Show the figures of this one.", required=False)
 @option(
-    "--format", "style", type=click.Choice(["rich", "markdown"]), default="rich", help="Format of the table."
+    "--format", "style", type=click.Choice(["text", "markdown"]), default="text", help="Format of the table."
 )
 def show_published(name: str | None, style: str) -> None:
     """List the published figures: who ran which program, how, and whether a line here runs the same."""
-    from prolip.research.catalogue import EXPERIMENTS
-    from prolip.research.catalogue import experiment as find
+    from prolip.research.catalogue import EXPERIMENTS, find_experiment
     from prolip.research.catalogue.published import not_shown, published_rows
 
-    entries = [find(name)] if name else [*EXPERIMENTS.values(), *not_shown(EXPERIMENTS.values())]
+    entries = [find_experiment(name)] if name else [*EXPERIMENTS.values(), *not_shown(EXPERIMENTS.values())]
     rows = [
         {
             "experiment": each.name or "-",
@@ -289,11 +305,11 @@ def show_published(name: str | None, style: str) -> None:
             "template": ran.template,
             "validation": ran.validation,
             "seeds": "not stated" if ran.seeds is None else str(ran.seeds),
-            "line": line.key if line else "-",
+            "line": entry.key if entry else "-",
             "compared": "; ".join(why) or "same",
         }
         for each in entries
-        for where, row, ran, line, why in published_rows(each)
+        for where, row, ran, entry, why in published_rows(each)
     ]
     if OUTPUT.get().json:
         print_json(rows)
@@ -331,9 +347,9 @@ def failures(name: str, results: Path) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
-    failed = [one for one in _results(name, results).runs if one.status == "failed"]
+    failed = [one for one in _results(name, results).runs if one.error and one.result is None]
     if OUTPUT.get().json:
-        print_json([{"unit": asdict(one.run), "error": one.error} for one in failed])
+        print_json([{"run": asdict(one.run), "error": one.error} for one in failed])
         return
     for one in failed:
         run = one.run
@@ -364,52 +380,49 @@ for subcommand in (
 
 def _table(name: str, results: Path, against: str | None = None) -> Table:
     from prolip.research.catalogue import EXPERIMENTS
-    from prolip.research.reporting.build_table import build, parameters
+    from prolip.research.reporting.table import build, parameters
 
     return parameters(EXPERIMENTS[name]) if name == "parameters" else build(_results(name, results, against))
 
 
 def _results(name: str, path: Path, against: str | None = None) -> Results:
+    from prolip.io.environment import require
+
+    require("pandas", "bench", "a table of results")
+
+    from prolip.research.catalogue import find_experiment
+    from prolip.research.places import is_place
     from prolip.research.reporting.results import Results
 
     with _hints(name):
-        return Results.read(name, path, against)
+        return Results.read(find_experiment(name).name if is_place(name) else name, path, against)
 
 
-def _print_table(found: Table, style: str = "rich", with_published: bool = True) -> None:
+def _print_table(table: Table, style: str = "text", with_published: bool = True) -> None:
     """Print a table; on a terminal in parts that fit, elsewhere as wide as it is, or as COLUMNS says."""
-    from prolip.research.reporting.table import render, rich_tables
-
-    if style != "rich":
-        click.echo(render(found, style, with_published), nl=False)
-        return
     columns = os.environ.get("COLUMNS", "")
-    screen = console(width=int(columns) if columns.isdigit() else WIDE)
-    for number, part in enumerate(rich_tables(found, screen.width, with_published)):
-        title = "continued" if number else found.title  # a title of rich's would be as narrow as the table
-        screen.print(title, style="italic", markup=False, soft_wrap=True)
-        screen.print(part)
-    for note in found.all_notes if with_published else found.notes:
-        screen.print(note, style="dim", markup=False, soft_wrap=True)
+    terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = int(columns) if columns.isdigit() else terminal
+    click.echo(table.render(style, with_published, width), nl=False)
 
 
 @contextmanager
 def _hints(name: str) -> Iterator[None]:
     """Add to an error which command or option helps."""
-    from prolip.research.catalogue import experiment as find
+    from prolip.research.catalogue import find_experiment
     from prolip.research.reporting.results import NotRunError
     from prolip.research.running.plan import NoDatasetsError
 
     try:
         yield
     except NotRunError as error:
-        if not find(name).lines:
+        if not find_experiment(name).entries:
             raise NotRunError(f"{name} is only a table: prolip bench table {name}") from None
         raise NotRunError(f"{error}: prolip bench run {name} --data ROOT") from None
     except NoDatasetsError as error:
         raise NoDatasetsError(
             f"{error}; `prolip datasets ROOT` lists them. Folders of your own images work as well: "
-            "--datasets FOLDER ..."
+            "--datasets FOLDER ..., and features: --features FILE.npz ..."
         ) from None
 
 

@@ -52,8 +52,9 @@ class Selection:
         "--model", "RN50, RN101, ViT-B/16, ViT-B/32 or any encoder.",
         show_default="the paper's for its datasets, offline for others",
     )  # fmt: skip
-    methods: tuple[str, ...] = _several(
-        "--methods", "Lines of `prolip bench list EXPERIMENT`, or any method."
+    line: tuple[str, ...] = _several(
+        "--line",
+        "Lines of `prolip bench list EXPERIMENT`, or any method, with options: prolip:lam=0.1:solver=adam.",
     )
     shots: tuple[str, ...] = _several("--shots", "Shots: numbers, or `full`.")
     seeds: tuple[str, ...] = _several("--seeds", "Seeds: numbers, or a range like 1-10.")
@@ -78,7 +79,7 @@ class Selection:
         return {
             "datasets": _words(self.datasets),
             "models": _words(self.model),
-            "lines": self.methods,
+            "entries": self.line,
             "shots": shots,
             "seeds": [seed for word in _words(self.seeds) for seed in _range(word)],
             "views": self.views,
@@ -96,7 +97,7 @@ class Machine:
     )
     results: Path = shared(results_file)
     jobs: int | None = shared(
-        option("--jobs", "-j", type=click.IntRange(min=0), show_default="one per core", help="Processes.")
+        option("--jobs", "-j", type=click.IntRange(min=1), show_default="one per core", help="Processes.")
     )
     ray: str | None = shared(
         option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; `local` starts one here.")

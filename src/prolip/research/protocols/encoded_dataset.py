@@ -76,6 +76,7 @@ class EncodedDataset:
     paired: bool = False
     # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
+    title: str = ""  # for tables
     # For methods that train through a tower:
     encoder: str = ""  # the encoder's name
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the prompts behind `texts`

@@ -4,7 +4,6 @@
     base_to_new    trained on the first half of the classes, measured on each half
     transfer       trained on one dataset, measured on it and on others (cross-dataset, domains)
     test_time      the same, and each test image is predicted after a step on views of itself
-    transductive   all test images are classified together, on top of the run's method (`transductive.py`)
     timing         seconds of a fit, or of a step at test time; nothing is predicted
     manifold       features of the test images before and after training, in two dimensions
 
@@ -27,12 +26,13 @@ from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
 from prolip.data.sampling import base_classes
 from prolip.evaluate import metrics
+from prolip.research.places import find
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.manifold import manifold
 from prolip.research.protocols.run import Run
-from prolip.research.protocols.transductive import classify_together
 
 Measurements = dict[str, Any]
+Protocol = Callable[..., Measurements]  # of a dataset, a run, and where it has any its targets
 TIMED_IMAGES = 16
 
 
@@ -192,7 +192,7 @@ def _report(fitted: Fitted) -> Measurements:
     return {**figures, "chosen": fitted.settings.options}
 
 
-PROTOCOLS: dict[str, Callable[..., Measurements]] = {
+PROTOCOLS: dict[str, Protocol] = {
     "few_shot": few_shot,
     "base_to_new": base_to_new,
     "transfer": transfer,
@@ -201,6 +201,16 @@ PROTOCOLS: dict[str, Callable[..., Measurements]] = {
     "timing": time_fit,
     "timing_prolip": time_step,
     "timing_tpt": partial(time_step, method="tpt"),
-    "transductive": classify_together,
     "manifold": manifold,
 }
+
+
+def register_protocol(name: str, protocol: Protocol) -> None:
+    """Make a protocol known by its name. Processes that run it import it only by its place, "module:name"."""
+    PROTOCOLS[name] = protocol
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return a protocol by name, or at a place: "package.module:function"."""
+    found: Protocol = find("protocol", name, PROTOCOLS)
+    return found

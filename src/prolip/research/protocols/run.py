@@ -23,6 +23,7 @@ class Run:
     shots: int | None = 16  # None is all the training data
     seed: int = 1  # of the support set
     views: int = 1  # of each support image
+    view_area: float = 0.5  # smallest share of an image that its random views show
     # Prompts. "own": the dataset's; "photo": "a photo of a {}."; "coop": as CoOp's zero-shot, the dataset's,
     # and for ImageNet "a photo of a {}."; "clap": as CLAP's program, the dataset's, and for ImageNet that one
     # beside its seven, while class names keep their underscores.
@@ -35,8 +36,14 @@ class Run:
     encoder: str = ""
     targets: tuple[str, ...] = ()  # further datasets to test on
     # Where the result is shown; they do not decide it:
-    line: str = ""  # the key of a line of the experiment
+    entry: str = ""  # the key of an entry of the experiment
     model: str = ""  # the encoder by the paper's name
+
+    @property
+    def runs_tower(self) -> bool:
+        """Whether it needs the encoder itself, and not only its features."""
+        tower = self.protocol.startswith(("test_time_", "timing_"))
+        return tower or methods.get(self.method).trains_tower
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -45,7 +52,7 @@ class Run:
 
     def to_json(self) -> str:
         """Return the fields that decide the result; equal runs have equal JSON."""
-        return json.dumps({**asdict(self), "line": "", "model": ""}, sort_keys=True)
+        return json.dumps({**asdict(self), "entry": "", "model": ""}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Run:

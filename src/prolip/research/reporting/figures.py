@@ -1,37 +1,55 @@
-"""The paper's figures, from the results of a run."""
+"""The paper's figures, from the cells of a run's table: lines, bars, heat maps and scatter plots."""
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from prolip.core.errors import InputError, UsageError
+from prolip.io.environment import MissingPackageError
 from prolip.io.writing import write_atomic
-from prolip.research.catalogue.experiment import Line
-from prolip.research.catalogue.lines import power
-from prolip.research.reporting import charts
-from prolip.research.reporting.build_table import ECE, LAYOUTS
-from prolip.research.reporting.charts import Panel, ScatterRow
-from prolip.research.reporting.results import Estimate, Query, Results, shots_name, title_of
-from prolip.research.reporting.table import Cell
+from prolip.research.catalogue.entries import power
+from prolip.research.reporting.results import Results, shots_name, title_of
+from prolip.research.reporting.table import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Ten colours that differ for any kind of colour vision: Okabe and Ito's, then Paul Tol's. With a marker for
+# each line, and another stroke after ten, twenty lines can be distinguished.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#882255", "#999933",
+    "#555555",
+)  # fmt: skip
+GREY, RED, BLACK = "#666666", "#b3261e", "#222222"
+STROKES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+MARKERS = "os^Dv*PX<>phd8H"
+MANY_LINES = 6  # above, error bars replace bands, which would hide each other
+
+
+class NothingToDrawError(InputError):
+    """No run of an experiment is done."""
 
 
 def draw(results: Results) -> Figure:
     """Draw the figure of an experiment."""
     if not results.done:
-        raise InputError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
-    figure = CHART_KINDS[results.experiment.plot](results)
-    if note := _missing_runs(results):
-        wrapped = textwrap.wrap(note, int(14 * figure.get_figwidth()))
-        figure.supxlabel("\n".join(wrapped), x=0.01, ha="left", fontsize=9, color=charts.RED)
+        raise NothingToDrawError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
+    figure = _CHARTS[results.experiment.plot](results)
+    if missing := len(results.runs) - results.done:
+        note = textwrap.fill(
+            f"Unfinished: {missing} of {len(results.runs)} runs are missing. Hollow marks are means of the "
+            "runs that are done.",
+            int(14 * figure.get_figwidth()),
+        )
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=RED)
     return figure
 
 
@@ -43,110 +61,138 @@ def save(figure: Figure, path: Path) -> None:
     write_atomic(path, lambda temporary: figure.savefig(temporary, format=style, dpi=130))
 
 
-def _missing_runs(results: Results) -> str:
-    """Return a note on the runs that are missing from a figure."""
-    missing = len(results.runs) - len(results.done)
-    if not missing:
-        return ""
-    parts = []
-    for model in results.plan.models:
-        for line in results.lines:
-            runs = results.of(line, model)
-            done = {one.run.dataset for one in runs if one.result is not None}
-            if done < {one.run.dataset for one in runs}:
-                has = ", ".join(title_of(name) for name in results.plan.datasets if name in done)
-                parts.append(f"{results.group(model, line.label)}: {f'only {has}' if has else 'no dataset'}")
-    more = [f"{len(parts) - 4} more lines lack datasets"] * (len(parts) > 5)
-    parts = [*parts[:4], *more] if more else parts
-    notes = "; ".join([f"Unfinished: {missing} of {len(results.runs)} runs are missing", *parts])
-    return f"{notes}. Hollow marks are means of the runs that are done."
-
-
-def _title(results: Results, *parts: str) -> str:
-    """Return the title of a figure: the experiment, and below it what was run."""
-    head = f"{results.experiment.title} ({results.experiment.where})"
-    return f"{head}\n{'; '.join(part for part in parts if part)}"
-
-
 def lines(results: Results) -> Figure:
     """Draw a line for each method over shots; where the table goes by datasets, a panel for each.
 
-    Lines that have a `base` are drawn as the gain over it, because the accuracies overlap.
+    Lines that have a `gain_over` are drawn as the gain over it, because the accuracies overlap. Bands, or
+    bars where there are many lines, are one deviation to either side; crosses are published figures.
     """
-    plan, by_key = results.plan, {line.key: line for line in results.lines}
-    trained = [line for line in results.lines if line.trained]
-    shown = [line for line in trained if line.in_figure] or trained
-    pairs = [(line, by_key[line.base]) for line in shown if line.base in by_key]
-    ticks = [shots_name(shots) for shots in plan.shots]
-    band = "seeds" if pairs else results.experiment.band
-    note = f"deviation over {band}" if band != "seeds" or len(plan.seeds) > 1 else ""
-    models = ", ".join(plan.models)
-    title = _title(results, models, _datasets(results), note)
-    xlabel = "labelled images per class"
-    if pairs:
-        panels = []
-        for model in plan.models:
-            queries = [Query(model, plan.datasets, [shots]) for shots in plan.shots]
-            series = {a.label: [results.gain(a, b, query) for query in queries] for a, b in pairs}
-            panels.append(Panel(series, results.group(model), levels={"ProLIP alone": 0.0}))
-        return charts.lines(ticks, panels, xlabel, "gain over ProLIP, points", title)
-    if results.experiment.layout == "datasets" and len(plan.datasets) > 1:
-        title = _title(results, models, note)
-        panels = [_panel(results, shown, m, (name,), name) for m in plan.models for name in plan.datasets]
+    entries = {entry.key: entry for entry in results.entries}
+    trained = [entry for entry in results.entries if entry.trained]
+    shown = [entry for entry in trained if entry.in_figure] or trained
+    gains = [entry for entry in shown if entry.gain_over in entries]
+    ticks = [shots_name(shots) for shots in results.plan.shots]
+    if gains:
+        cells = _gains(results)
+        shown, ylabel = gains, "gain, points"
     else:
-        panels = [_panel(results, shown, model, plan.datasets) for model in plan.models]
-    return charts.lines(ticks, panels, xlabel, title=title)
+        cells, ylabel = build(results).cells, "accuracy, %"
+    cells = cells[cells["column"].isin(ticks)]
+    groups = list(cells.groupby("group", sort=False))
+    figure, axes = _panels(len(groups), len(shown) + 2)
+    for panel, (group, members) in zip(axes, groups, strict=True):
+        panel.set_title(group)
+        for place, entry in enumerate(shown):
+            own = members[members["entry"] == entry.key].set_index("column").reindex(ticks)
+            _draw_line(panel, own, entry.label, place, len(shown))
+        levels = [entry for entry in results.entries if not entry.trained] if not gains else []
+        for entry in levels:
+            level = members[members["entry"] == entry.key]["mean"].mean()
+            panel.axhline(level, color=GREY, linestyle="--", linewidth=1.4, label=entry.label)
+        if gains:
+            panel.axhline(
+                0.0, color=GREY, linestyle="--", linewidth=1.4, label=entries[str(gains[0].gain_over)].label
+            )
+        panel.set_xticks(range(len(ticks)), ticks)
+        panel.set(xlabel="labelled images per class", ylabel=ylabel, xlim=(-0.4, len(ticks) - 0.6))
+    several = len(results.plan.seeds) > 1 or results.experiment.deviation != "seeds"
+    _finish(figure, axes, _title(results, f"deviation over {results.experiment.deviation}" * several))
+    return figure
 
 
-def _panel(
-    results: Results, shown: list[Line], model: str, datasets: Sequence[str], dataset: str | None = None
-) -> Panel:
-    """Return a panel of lines over shots on some datasets; `dataset` is the name of a single one."""
-    queries = [Query(model, datasets, [shots]) for shots in results.plan.shots]
-    estimate = results.estimate if results.experiment.band == "seeds" else results.deviation_over_settings
-    series = {line.label: [estimate(line, query) for query in queries] for line in shown}
-    published: dict[str, list[float | None]] = {}
-    tested = None if dataset is None else datasets
-    for line in shown:
-        found = [results.figure(line, model, shots_name(n), dataset, tested) for n in results.plan.shots]
-        if any(figure.value is not None and not figure.why for figure in found):
-            published[line.label] = [None if figure.why else figure.value for figure in found]
-    zero_shot = [(x.label, results.estimate(x, queries[0]).mean) for x in results.lines if not x.trained]
-    levels = {label: mean for label, mean in zero_shot if mean is not None}
-    return Panel(series, results.group(model, title_of(dataset or "")), published, levels)
+def _gains(results: Results) -> pd.DataFrame:
+    """Return the cells with the gain of each entry over its own base as the mean."""
+    parts = []
+    for entry in results.entries:
+        base = next((other for other in results.entries if other.key == entry.gain_over), None)
+        if base is not None:
+            cells = build(replace(results, against=base)).cells
+            own = cells[cells["entry"] == entry.key]
+            parts.append(own.assign(mean=own["gain"], std=own["interval"], published=math.nan))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _draw_line(panel: Any, cells: pd.DataFrame, label: str, place: int, count: int) -> None:
+    turn, colour = divmod(place, len(COLOURS))
+    marks = {"color": COLOURS[colour], "marker": MARKERS[place % len(MARKERS)], "markersize": 5.5}
+    stroke = {"linestyle": STROKES[turn % len(STROKES)], "linewidth": 1.4, "label": label}
+    many = count > MANY_LINES
+    x = np.arange(len(cells)) + (0.3 * (place / (count - 1) - 0.5) if many else 0.0)  # bars side by side
+    mean, std = cells["mean"].to_numpy(float), cells["std"].fillna(0.0).to_numpy(float)
+    if many:
+        panel.errorbar(x, mean, std if std.any() else None, **marks, **stroke, elinewidth=0.8, capsize=1.5)
+    else:
+        panel.fill_between(x, mean - std, mean + std, color=COLOURS[colour], alpha=0.13, linewidth=0)
+        panel.plot(x, mean, **marks, **stroke)
+    hollow = (cells["missing"] > 0).to_numpy()
+    if hollow.any():
+        panel.plot(x[hollow], mean[hollow], linestyle="", markerfacecolor="white", zorder=3, **marks)
+    compared = (cells["published"].notna() & (cells["why"].map(lambda why: why == ()))).to_numpy()
+    if compared.any():
+        published = cells["published"].to_numpy(float)
+        panel.plot(
+            x[compared], published[compared], "x", color=COLOURS[colour], markersize=6 if many else 9,
+            markeredgewidth=1.6, label="published",
+        )  # fmt: skip
 
 
 def bars(results: Results) -> Figure:
-    """Draw bars for each row of the table, a panel for each model; of base-to-new only the means."""
-    plan, layout = results.plan, results.experiment.layout
-    columns, rows = LAYOUTS[layout](results)
-    subject = _datasets(results)
-    kept = dict(zip(columns, columns, strict=True))  # the columns that are drawn, and their names
-    if layout == "targets":
-        subject = f"trained on {title_of(plan.datasets[0])}, {', '.join(map(shots_name, plan.shots))} shots"
-    elif layout == "base_to_new":
-        kept = {"base": "base classes", "new": "new classes", "H_t2": "harmonic mean of\nboth means (H_t2)"}
-        rows = [row for row in rows if row.group in ("", *plan.models)]  # the others are single datasets
+    """Draw bars for each row of the table, a panel for each model; of base-to-new only the means.
+
+    Dark lines are published figures; seconds have a logarithmic axis.
+    """
+    table = build(results)
+    cells, layout = table.cells, results.experiment.layout
+    names = {name: name for name in dict.fromkeys(cells["column"])}
+    if layout == "base_to_new":
+        names = {"base": "base classes", "new": "new classes", "H_t2": "harmonic mean of\nboth means (H_t2)"}
+        cells = cells[cells["group"].isin(["", *results.plan.models])]
     elif layout == "shots":
-        kept = {name: f"{name} shots" if name.isdigit() else name for name in columns if name != ECE}
+        names = {name: f"{name} shots" for name in names if name.isdigit()}
     elif layout == "seconds":
-        kept = {"seconds": "seconds"}
-    places = [columns.index(name) for name in kept]
-    rows = [replace(row, cells=tuple(row.cells[i] for i in places)) for row in rows]
-    panels = []
-    for group in dict.fromkeys(row.group for row in rows):
-        mine = {row.label: [cell or Cell(None) for cell in row.cells] for row in rows if row.group == group}
-        published = {
-            name: [None if cell.why else cell.published for cell in cells] for name, cells in mine.items()
-        }
-        series = {
-            name: [Estimate(cell.measured, cell.std, cell.missing) for cell in cells]
-            for name, cells in mine.items()
-        }
-        panels.append(Panel(series, group, published))
-    deviation = "deviation over seeds" if len(plan.seeds) > 1 else ""
-    title = _title(results, ", ".join(plan.models), subject, deviation)
-    return charts.bars(list(kept.values()), panels, title, seconds=layout == "seconds")
+        names = {"seconds": "seconds"}
+    groups = list(cells.groupby("group", sort=False))
+    height = max(4.6, 2.9 * len(groups) + 0.6)
+    labels = list(dict.fromkeys(cells["label"]))
+    figure = _new_figure(max(9.0, 0.17 * len(names) * len(labels) + 3.5), height)
+    axes = list(figure.subplots(len(groups), 1, sharex=True, squeeze=False).flat)
+    for panel, (group, members) in zip(axes, groups, strict=True):
+        own = list(dict.fromkeys(members["label"]))
+        for place, label in enumerate(own):
+            row = members[members["label"] == label].set_index("column").reindex(list(names))
+            _draw_bars(panel, row, label, place, len(own), ".3g" if layout == "seconds" else ".1f")
+        panel.set_xticks(range(len(names)), list(names.values()))
+        panel.set(xlim=(-0.6, len(names) - 0.4), title=group, ylabel="accuracy, %")
+        if layout == "seconds":
+            panel.set(ylabel="seconds, logarithmic", yscale="log", xticks=[])
+        panel.grid(visible=False, axis="x")
+    _finish(figure, axes, _title(results, "deviation over seeds" * (len(results.plan.seeds) > 1)))
+    return figure
+
+
+def _draw_bars(panel: Any, cells: pd.DataFrame, label: str, place: int, count: int, form: str) -> None:
+    width, colour = 0.82 / count, COLOURS[place % len(COLOURS)]
+    x = np.arange(len(cells)) + (place - (count - 1) / 2) * width
+    hollow = (cells["missing"] > 0).to_numpy()
+    panel.bar(
+        x, cells["mean"], width * 0.88, yerr=cells["std"] if cells["std"].notna().any() else None,
+        error_kw={"elinewidth": 0.9, "capsize": 1.5, "ecolor": BLACK}, label=label,
+        color=["white" if empty else colour for empty in hollow], edgecolor=colour,
+        hatch="////" if place >= len(COLOURS) else None,
+    )  # fmt: skip
+    for position, mean in zip(x, cells["mean"], strict=True):
+        if not math.isnan(mean):
+            text = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 90, "color": BLACK}
+            box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0}
+            at = {"xycoords": panel.get_xaxis_transform()} if form == ".1f" else {}
+            panel.annotate(
+                format(mean, form), (position, 0 if at else mean), (0, 3), textcoords="offset points",
+                bbox=box, **at, **text,
+            )  # fmt: skip
+    for position, figure, why in zip(x, cells["published"], cells["why"], strict=True):
+        if why == () and not math.isnan(figure):
+            ends = [position - width * 0.46, position + width * 0.46]
+            panel.plot(ends, [figure] * 2, color=BLACK, linewidth=2, label="published")
 
 
 def heat_map(results: Results) -> Figure:
@@ -154,64 +200,124 @@ def heat_map(results: Results) -> Figure:
 
     With a grid search, it shows how often each pair was chosen; otherwise the accuracy of each pair.
     """
-    plan = results.plan
-    shown = [line for line in results.lines if line.in_figure]
-    searched = [options for line in shown for options in line.grid]
-    pairs = searched or [line.options for line in shown]
+    shown = [entry for entry in results.entries if entry.in_figure]
+    searched = [options for entry in shown for options in entry.grid]
+    pairs = searched or [entry.options for entry in shown]
     if not all({"lr", "lam"} <= options.keys() for options in pairs):
         return lines(results)
     lrs, lams = (list(dict.fromkeys(options[name] for options in pairs)) for name in ("lr", "lam"))
     maps: dict[str, Any] = {}
-    for model in plan.models:
-        for shots in plan.shots:
-            values = np.full((len(lrs), len(lams)), 0.0 if searched else np.nan)
+    for model in results.plan.models:
+        for shots in map(shots_name, results.plan.shots):
+            of_shots = results.draws[(results.draws["model"] == model) & (results.draws["shots"] == shots)]
             if searched:
-                found = [
-                    result["chosen"]
-                    for one, result in results.done
-                    if (one.run.model, one.run.shots) == (model, shots) and one.run.grid
-                ]
-                for options in found:
-                    values[lrs.index(options["lr"]), lams.index(options["lam"])] += 100 / len(found)
+                counts = of_shots.groupby(["chosen_lr", "chosen_lam"]).size()
+                values = 100 * counts / max(1, counts.sum())
             else:
-                for line in shown:
-                    mean = results.estimate(line, Query(model, plan.datasets, [shots])).mean
-                    place = lrs.index(line.options["lr"]), lams.index(line.options["lam"])
-                    values[place] = np.nan if mean is None else mean
-            name = results.group(model, f"N = {shots_name(shots)}")
-            beside = [line for line in results.lines if line not in shown]
-            means = [
-                (x.label, results.estimate(x, Query(model, plan.datasets, [shots])).mean) for x in beside
-            ]
-            name += "".join(f"\n{label}: {mean:.1f}" for label, mean in means if mean is not None)
-            maps[name] = values
+                options = {entry.key: (entry.options["lr"], entry.options["lam"]) for entry in shown}
+                means = of_shots.groupby(["entry", "dataset"])["accuracy"].mean().groupby("entry").mean()
+                values = 100 * pd.Series({pair: means.get(key, math.nan) for key, pair in options.items()})
+            wide = values.unstack().reindex(index=lrs, columns=lams).to_numpy(float)
+            maps[results.group(model, "") + f" N = {shots}"] = np.nan_to_num(wide) if searched else wide
     what = "percent of the searches" if searched else "accuracy, %"
-    title = _title(results, ", ".join(plan.models), _datasets(results), what)
-    rates = [power(lr) for lr in lrs]
-    names = [f"{lam:g}" for lam in lams]
-    return charts.heat_maps(maps, rates, names, ("learning rate", "lam"), title)
+    figure, axes = _panels(len(maps), 1)
+    everything = np.stack(list(maps.values()))
+    low, top = float(np.nanmin(everything)), float(np.nanmax(everything))
+    for panel, (name, values) in zip(axes, maps.items(), strict=True):
+        panel.imshow(values, cmap="Blues", vmin=low, vmax=max(top, low + 1.0), aspect="auto")
+        panel.grid(visible=False)
+        panel.set_xticks(range(len(lams)), [f"{lam:g}" for lam in lams], rotation=45, fontsize=8)
+        panel.set_yticks(range(len(lrs)), [power(lr) for lr in lrs], fontsize=8)
+        panel.set(xlabel="lam", ylabel="learning rate", title=name)
+        for (row, column), value in np.ndenumerate(values):
+            text = "" if math.isnan(value) or value == 0 else f"{value:.1f}"
+            colour = "white" if value > low + 0.6 * (top - low) else BLACK
+            panel.text(column, row, text, ha="center", va="center", fontsize=7, color=colour)
+    figure.suptitle(_title(results, what), x=0.01, ha="left", fontsize=11)
+    return figure
 
 
 def scatter(results: Results) -> Figure:
     """Draw a row for each dataset, model and number of shots; of several seeds the first that is done."""
-    rows: dict[tuple[Any, ...], ScatterRow] = {}
-    for one, result in results.done:
-        run = one.run
-        stages = {"zero-shot": result["before"], f"after {run.shots} shots": result["after"]}
-        name = results.group(run.model, title_of(run.dataset))
-        points = {
-            f"{name}, {stage}: accuracy {100 * found['accuracy']:.1f} %": found["points"]
-            for stage, found in stages.items()
-        }
-        row = ScatterRow(points, result["labels"], result["classes"])
-        rows.setdefault((run.dataset, run.model, run.shots), row)
-    return charts.scatters(rows.values(), _title(results, ", ".join(results.plan.models), "UMAP"))
+    from matplotlib import colormaps
+
+    rows = {
+        (one.run.dataset, one.run.model, one.run.shots): one for one in reversed(results.runs) if one.result
+    }
+    figure = _new_figure(12.2, 4.8 * len(rows) + 0.6)
+    figure.suptitle(_title(results, "UMAP"), x=0.01, ha="left", fontsize=11)
+    grid = figure.subplots(len(rows), 2, squeeze=False)
+    for panels, one in zip(grid, reversed(rows.values()), strict=True):
+        result: dict[str, Any] = one.result or {}
+        labels, names = np.array(result["labels"]), result["classes"]
+        palette = colormaps["tab20" if len(names) > 10 else "tab10"]
+        for panel, stage in zip(panels, ("before", "after"), strict=True):
+            points, title = np.array(result[stage]["points"]), results.group(one.run.model, one.run.dataset)
+            for k, name in enumerate(names):
+                mine = points[labels == k]
+                panel.scatter(
+                    mine[:, 0], mine[:, 1], s=16 if len(labels) < 1000 else 6, color=palette(k % palette.N),
+                    marker="os^Dv"[k // palette.N % 5], alpha=0.8, linewidths=0, label=name,
+                )  # fmt: skip
+            when = "zero-shot" if stage == "before" else f"after {one.run.shots} shots"
+            panel.set(xticks=[], yticks=[], title=f"{title}, {when}: {100 * result[stage]['accuracy']:.1f} %")
+            panel.grid(visible=False)
+        panels[-1].legend(bbox_to_anchor=(1.01, 1), fontsize=8, ncols=1 + (len(names) - 1) // 22)
+    return figure
 
 
-CHART_KINDS = {"lines": lines, "bars": bars, "heat_map": heat_map, "scatter": scatter}
+_CHARTS = {"lines": lines, "bars": bars, "heat_map": heat_map, "scatter": scatter}
 
 
-def _datasets(results: Results) -> str:
-    names = results.plan.datasets
-    several = ", ".join(map(title_of, names)) if len(names) <= 4 else f"{len(names)} datasets"
-    return f"mean of {several}" if len(names) > 1 else several
+def _title(results: Results, note: str) -> str:
+    """Return the title of a figure: the experiment, and below it what was run."""
+    plan = results.plan
+    subject = title_of(plan.datasets[0]) if results.experiment.targets else results.datasets()
+    mean = "mean of " if len(plan.datasets) > 1 and results.experiment.layout == "shots" else ""
+    parts = (", ".join(plan.models), f"{mean}{subject}", note)
+    return f"{results.title()}\n{'; '.join(part for part in parts if part)}"
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    """Create an empty figure in our style, in inches."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingPackageError("drawing", "matplotlib", "plot") from error
+    from matplotlib.figure import Figure
+
+    style: dict[str, Any] = {
+        "font.size": 11,
+        "axes.titlesize": 11,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    style |= {"axes.grid": True, "grid.color": "#e6e6e6", "axes.axisbelow": True, "legend.frameon": False}
+    matplotlib.rcParams.update(style)
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _panels(count: int, names: int) -> tuple[Figure, list[Any]]:
+    """Create a figure with so many pairs of axes, high enough for a legend of so many names."""
+    columns = min(4, count)
+    rows = -(-count // columns)
+    size = (9.6, 4.8) if count == 1 else (2.9 * columns + 3.0, 2.9 * rows + 0.6)
+    figure = _new_figure(size[0], max(size[1], 0.24 * names + 1.4))
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in axes[count:]:
+        panel.set_visible(False)
+    return figure, axes[:count]
+
+
+def _finish(figure: Figure, axes: Sequence[Any], title: str) -> None:
+    """Add the title of the whole figure, and a legend with each name once, "published" as the last."""
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    handles = dict(_handles(axes))
+    handles |= {"published": handles.pop("published")} if "published" in handles else {}
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=9, handlelength=3)
+
+
+def _handles(axes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for panel in axes:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            yield name, handle

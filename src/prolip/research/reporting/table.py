@@ -1,87 +1,344 @@
-"""Tables of results, and their text for a terminal, for Markdown, for LaTeX, or as CSV."""
+"""The table of a run: measured figures in the shape of the paper's table, with the published ones.
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+A difference is shown only where it means something: the same program in the same setting (`Provenance`), the
+same encoder, shots and datasets, all of them complete, and as many seeds. Other published figures stand
+apart, with the reason.
+
+`cells` has a row for each cell: mean, deviation, missing runs, the gain over another entry with its 95 %
+interval, the published figure and why it does not compare. Formats are pandas' own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from prolip.core.errors import UnknownNameError
-from prolip.io.csv import csv_row
+from prolip.research.catalogue.experiment import Experiment
+from prolip.research.reporting.layouts import ECE, GROUP, Layout, find_layout
+from prolip.research.reporting.results import Results, shots_name, title_of
 
-LOWER_IS_BETTER = ("ECE", "rank")
-NOT_RANKED = ("better on", "p", "here", "there", "largest", "runs")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A figure, in percent or the table's unit."""
-
-    measured: float | None  # the mean
-    std: float | None = None  # over seeds
-    published: float | None = None
-    why: tuple[str, ...] = ()  # why the published figure does not compare with the measured one
-    published_std: float | None = None
-    missing: int = 0  # missing runs
-    gain: float | None = None  # the mean paired difference to another line
-    interval: float | None = None  # half the width of its 95 % interval
-    gain_missing: int = 0  # missing runs of either line
-
-    @property
-    def difference(self) -> float | None:
-        """Measured minus published, where they are comparable."""
-        if self.measured is None or self.published is None or self.why or self.missing:
-            return None
-        return self.measured - self.published
-
-    @property
-    def significant(self) -> bool:
-        """Whether the interval of the gain excludes zero."""
-        return self.gain is not None and self.interval is not None and abs(self.gain) > self.interval
+LOWER_IS_BETTER = (ECE, "rank")
+FORMATS = ("text", "markdown", "latex", "csv")
+_MARKS = {
+    "text": ("", "{}", "{}", "{}"),
+    "markdown": ("&nbsp;&nbsp;", "**{}**", "<u>{}</u>", "*{}*"),
+    "latex": (r"\quad ", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}"),
+}  # what comes before lines below a line; the best, the second best, and what is not measured
 
 
-@dataclass(frozen=True)
-class ResultRow:
-    """A row of a table; `group` is its dataset or model, empty for the average."""
-
-    label: str
-    cells: tuple[Cell | None, ...]
-    group: str = ""
-
-    @property
-    def compared(self) -> bool:
-        """Whether a published figure of the row is comparable."""
-        return any(cell.published is not None and not cell.why for cell in self.cells if cell is not None)
-
-    @property
-    def apart(self) -> bool:
-        """Whether the row has published figures, and none is comparable."""
-        return not self.compared and any(
-            cell.published is not None for cell in self.cells if cell is not None
-        )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
-    """A table for any format; `against` is the line that gains are relative to."""
+    """A table for any format."""
 
     title: str
-    columns: tuple[str, ...]
-    rows: tuple[ResultRow, ...]
+    cells: pd.DataFrame
     notes: tuple[str, ...] = ()
     unit: str = "%"
-    against: str = ""
-    digits: tuple[int, ...] = ()  # decimals of each column, where they are not 2
+    digits: int = 2
+    against: str = ""  # the label of the entry that gains are relative to
 
-    @property
     def reasons(self) -> dict[str, str]:
         """Why published figures are not compared: a letter for each reason."""
-        found = dict.fromkeys(why for row in self.rows for cell in row.cells if cell for why in cell.why)
+        found = dict.fromkeys(why for cell in self.cells["why"] for why in cell)
         return {why: _letters(number) for number, why in enumerate(found)}
 
-    @property
-    def all_notes(self) -> tuple[str, ...]:
-        """The notes, those on published figures included."""
-        return (*self.notes, *(f"[{mark}] not compared: {why}" for why, mark in self.reasons.items()))
+    def footnotes(self, with_published: bool = True) -> list[str]:
+        """Return the notes, those on published figures included."""
+        reasons = self.reasons().items() if with_published else ()
+        return [*self.notes, *(f"[{mark}] not compared: {why}" for why, mark in reasons)]
+
+    def render(self, style: str, with_published: bool = True, width: int | None = None) -> str:
+        """Format the table as "text" (of this width), "markdown", "latex" or "csv"."""
+        if style not in FORMATS:
+            raise UnknownNameError("format", style, FORMATS)
+        if style == "csv":
+            return self._csv(with_published)
+        frame = self.frame(style, with_published)
+        notes = self.footnotes(with_published)
+        if style == "markdown":
+            body = str(frame.to_markdown(index=False, disable_numparse=True, colalign=_alignment(frame)))
+            return f"**{self.title}** ({self.unit})\n\n{body}\n\n" + "".join(f"- {note}\n" for note in notes)
+        if style == "latex":
+            frame.columns = [_tex(name) for name in frame.columns]
+            latex: str = frame.to_latex(
+                index=False, escape=False, caption=f"{_tex(self.title)}, {_tex(self.unit)}.",
+                column_format="".join("l" if side == "left" else "r" for side in _alignment(frame)),
+            )  # fmt: skip
+            return "".join(f"% {note}\n" for note in notes) + latex
+        names = [name for name in ("", " ") if name in frame]
+        shown = frame.set_index(names).to_string(line_width=width, justify="right", index_names=False)
+        return f"{self.title} ({self.unit})\n{shown}\n" + "".join(f"{note}\n" for note in notes)
+
+    def frame(self, style: str = "text", with_published: bool = True) -> pd.DataFrame:
+        """Return the table as text: a row for each line, and others below it."""
+        columns = list(dict.fromkeys(self.cells["column"]))
+        rows = [
+            dict(zip(("", " "), row[:2], strict=True)) | row[2] for row in self._rows(style, with_published)
+        ]
+        frame = pd.DataFrame(rows, columns=["", " ", *columns]).fillna("-")
+        return frame if frame[""].any() else frame.drop(columns="")
+
+    def _rows(self, style: str, with_published: bool) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Yield group, label and texts of each row."""
+        indent, *_, plain = _MARKS[style]
+        for group, members in self.cells.groupby("group", sort=False):
+            best = _ranked(members) if self.unit == "%" else {}
+            apart = []
+            for label, line in members.groupby("label", sort=False):
+                cells = {cell.column: cell for cell in line.itertuples()}
+                title = _escape(style, str(label)), _escape(style, str(group))
+                yield (
+                    title[1],
+                    title[0],
+                    {name: self._mark(style, cell, best.get(cell.Index)) for name, cell in cells.items()},
+                )
+                if self.against and line["gain"].notna().any():
+                    texts = {name: self._gain(style, cell) for name, cell in cells.items()}
+                    yield "", f"{indent}against {_escape(style, self.against)}", texts
+                if not with_published or line["published"].isna().all():
+                    continue
+                published = {name: self._published(style, cell) for name, cell in cells.items()}
+                if not all(cell.why for cell in cells.values() if not math.isnan(cell.published)):
+                    yield "", f"{indent}{plain.format('published')}", published
+                    if style != "latex":
+                        yield (
+                            "",
+                            f"{indent}{plain.format('difference')}",
+                            {name: self._difference(style, cell) for name, cell in cells.items()},
+                        )
+                else:
+                    marks = {self.reasons()[why] for cell in cells.values() for why in cell.why}
+                    words = f"{title[0]}, published [{', '.join(sorted(marks))}]"
+                    apart.append(("", plain.format(words), published))
+            yield from apart
+
+    def _mark(self, style: str, cell: Any, place: int | None) -> str:
+        if math.isnan(cell.mean):
+            return "-" if math.isnan(cell.gain) or self.against else self._gain(style, cell)
+        digits = self.digits if math.isnan(cell.digits) else int(cell.digits)
+        text = _number(style, cell.mean, cell.std, digits) + "*" * (cell.missing > 0)
+        return _MARKS[style][1 + place].format(text) if place is not None else text
+
+    def _gain(self, style: str, cell: Any) -> str:
+        if math.isnan(cell.gain):
+            return "-"
+        text = _number(style, cell.gain, cell.interval, self.digits, "+") + "*" * (cell.gain_missing > 0)
+        significant = abs(cell.gain) > cell.interval  # False where there is no interval
+        return _MARKS[style][1].format(text) if significant else text
+
+    def _published(self, style: str, cell: Any) -> str:
+        return _number(style, cell.published, cell.published_std, self.digits)
+
+    def _difference(self, style: str, cell: Any) -> str:
+        return _number(style, cell.difference, math.nan, self.digits, "+")
+
+    def _csv(self, with_published: bool) -> str:
+        frame = self.cells.assign(why=self.cells["why"].map("; ".join))
+        if not with_published:
+            frame = frame.drop(columns=["published", "published_std", "difference", "why"])
+        text: str = frame.drop(columns="digits").to_csv(index=False, float_format="%.4f")
+        return text
+
+
+def build(results: Results) -> Table:
+    """Build the table of a run."""
+    experiment, layout = results.experiment, find_layout(results.experiment.layout)
+    values = layout.values(results)
+    cells = summarise(values, results)
+    if results.against is not None:
+        cells = cells.join(
+            gains(values, results.against.key), on=["model", "about", "entry", "row", "column"]
+        )
+    cells = _with_published(cells, results, layout)
+    notes = tuple(_notes(results, {*cells["column"]}))
+    against = results.against.label if results.against else ""
+    if experiment.note:
+        notes += (experiment.note,)
+    return Table(results.title(), cells, notes, layout.unit, layout.digits, against)
+
+
+def summarise(values: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Average settings, then seeds, then datasets, for each cell.
+
+    The deviation is that of the paper's program: over the seeds of each dataset (NumPy's, with n below the
+    root), and the mean of these over datasets; or over settings, where the experiment says learning rates.
+    """
+    draws = values.groupby([*GROUP, "dataset", "seed"], sort=False)["value"].mean()
+    seeds = draws.groupby([*GROUP, "dataset"], sort=False)
+    datasets = pd.DataFrame({"mean": seeds.mean(), "std": seeds.std(ddof=0)})
+    datasets.loc[seeds.count() < 2, "std"] = math.nan
+    cells = datasets.groupby(GROUP, sort=False).mean()
+    grouped = values.groupby(GROUP, sort=False)
+    cells["std"] = cells["std"].where(grouped["trained"].any())
+    if results.experiment.deviation != "seeds":
+        averaged = {entry.key for entry in results.entries if len(entry.averaged_over) > 1}
+        own = values[values["entry"].isin(averaged)]
+        settings = own.groupby([*GROUP, "setting", "dataset"], sort=False)["value"].mean()
+        over = settings.groupby([*GROUP, "setting"], sort=False).mean().groupby(GROUP, sort=False).std(ddof=0)
+        cells["std"] = over.reindex(cells.index)
+    cells["missing"] = grouped["value"].apply(lambda column: int(column.isna().sum()))
+    # A run that is not trained is repeated for every seed, and counts once.
+    cells.loc[~grouped["trained"].any(), "missing"] = cells["missing"].clip(upper=1)
+    cells["shots"] = grouped["shots"].first() if "shots" in values else ""
+    return _in_order(cells.reset_index(), results)
+
+
+def gains(values: pd.DataFrame, base: str) -> pd.DataFrame:
+    """Return the mean paired difference to an entry by cell, and half of its 95 % interval.
+
+    Differences are of the same datasets, shots and seeds; the interval is Student's t over seeds.
+    """
+    from scipy.special import stdtrit
+
+    keys = ["model", "about", "column", "shots"]
+    draws = values.groupby([*keys, "dataset", "seed", "entry", "row"], sort=False)["value"].mean()
+    mine = draws.reset_index()
+    theirs = mine[mine["entry"] == base].drop(columns=["entry", "row"]).rename(columns={"value": "theirs"})
+    pairs = mine[mine["entry"] != base].merge(theirs, on=[*keys, "dataset", "seed"], how="left")
+    pairs["gain"] = pairs["value"] - pairs["theirs"]
+    group = ["model", "about", "entry", "row", "column"]
+    seeds = pairs.dropna(subset="gain").groupby([*group, "seed"], sort=False)["gain"].mean().groupby(group)
+    found = pd.DataFrame({"gain": seeds.mean(), "count": seeds.count(), "std": seeds.std(ddof=0)})
+    enough = found["count"].where(found["count"] > 1)
+    interval = stdtrit(enough - 1, 0.975) * found["std"] / (enough - 1) ** 0.5
+    missing = pairs["gain"].isna().groupby([pairs[name] for name in group]).sum()
+    return pd.DataFrame({"gain": found["gain"], "interval": interval, "gain_missing": missing})
+
+
+def _in_order(cells: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Sort models, groups and rows as they were planned, and name the groups."""
+    places = {
+        "model": {model: place for place, model in enumerate(results.plan.models)},
+        "about": {
+            name: place
+            for place, name in enumerate(dict.fromkeys(["", *results.plan.datasets, *cells["about"]]))
+        },
+        "entry": {entry.key: place for place, entry in enumerate(results.entries)},
+    }
+    order = pd.DataFrame({name: cells[name].map(place) for name, place in places.items()})
+    cells = cells.loc[order.sort_values(list(places), kind="stable").index].reset_index(drop=True)
+    cells["group"] = [results.group(*pair) for pair in zip(cells["model"], cells["about"], strict=True)]
+    return cells.rename(columns={"row": "label"}).assign(row=cells["row"])
+
+
+def _with_published(cells: pd.DataFrame, results: Results, layout: Layout) -> pd.DataFrame:
+    entries = {entry.key: entry for entry in results.entries}
+    rows_have_shots = results.experiment.layout in ("targets", "base_to_new")
+    figures = []
+    for cell in cells.itertuples():
+        columns, tested = layout.published(results, cell.model, cell.about, cell.column)
+        known = cell.about in results.plan.datasets or not cell.about
+        dataset = cell.about or None
+        figure = results.published_figure(
+            entries[cell.entry], cell.model, columns if known else [], dataset, tested,
+            cell.shots if rows_have_shots else None,
+        )  # fmt: skip
+        figures.append(figure)
+    cells = cells.assign(
+        published=[figure.value for figure in figures],
+        published_std=[figure.std for figure in figures],
+        why=[figure.why for figure in figures],
+    )
+    comparable = (cells["why"].map(len) == 0) & (cells["missing"] == 0)
+    cells["difference"] = (cells["mean"] - cells["published"]).where(comparable)
+    return complete(cells)
+
+
+def complete(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return cells with every column that a table reads, in one order."""
+    empty: dict[str, Any] = dict.fromkeys(
+        ("mean", "std", "gain", "interval", "published", "published_std", "difference", "digits"), math.nan
+    )
+    empty |= {"group": "", "missing": 0, "gain_missing": 0}
+    for name, value in empty.items():
+        if name not in cells:
+            cells[name] = value
+    if "why" not in cells:
+        cells["why"] = [()] * len(cells)
+    names = [
+        "group",
+        "label",
+        "entry",
+        "column",
+        "mean",
+        "std",
+        "missing",
+        "gain",
+        "interval",
+        "gain_missing",
+    ]
+    return cells[[*names, "published", "published_std", "difference", "why", "digits"]].reset_index(drop=True)
+
+
+def _notes(results: Results, columns: set[str]) -> Iterator[str]:
+    plan, experiment = results.plan, results.experiment
+    sources = ", ".join(map(title_of, plan.datasets[:1] if experiment.targets else plan.datasets))
+    counts = ", ".join(map(shots_name, plan.shots))
+    parts = [", ".join(plan.models), sources, f"shots {counts}", f"seeds {_span(plan.seeds)}"]
+    parts.append(f"views {plan.views}")
+    if rules := dict.fromkeys(run.validation for run in plan.runs if run.validation != "none"):
+        parts.append(f"validation {', '.join(rules)}")
+    yield "; ".join(parts)
+    theirs = {*experiment.datasets, *experiment.targets} & {*plan.datasets}
+    of_the_paper = theirs and not experiment.reference.endswith(("repository", "repositories"))
+    if experiment.published and of_the_paper and experiment.views > 1 and plan.views < 300:
+        yield f"{plan.views} of the paper's 300 views"
+    if experiment.deviation != "seeds":
+        yield f"±: standard deviation over {experiment.deviation} (of n, not n - 1)"
+    elif len(plan.seeds) > 1:
+        yield (
+            "±: standard deviation over seeds (of n, not n - 1) of each dataset, and the mean of these over "
+            "datasets, as the paper's"
+        )
+    if ECE in columns:
+        yield f"{ECE}: expected calibration error, 15 bins, the mean over all shots"
+    if results.against:
+        yield (
+            f"against {results.against.label}: mean difference on the same datasets, shots and seeds, ± half "
+            "its 95 % interval (Student's t over seeds); bold where the interval excludes zero"
+        )
+    if waiting := sum(one.result is None and one.error is None for one in results.runs):
+        yield f"* {waiting} of {len(results.runs)} runs are not done yet"
+    for entry in results.entries:
+        failed = [one for one in results.runs if one.run.entry == entry.key and one.error and not one.result]
+        if failed:
+            last = (failed[-1].error or "").strip().splitlines() or ["?"]
+            yield f"{entry.label}: {len(failed)} runs failed, like: {last[-1]}"
+    if plan.unavailable:
+        yield f"not available here: {', '.join(plan.unavailable)}"
+
+
+def parameters(experiment: Experiment) -> Table:
+    """Count trained parameters in millions: ProLIP's for each backbone, and every method's on ImageNet."""
+    from prolip.research.catalogue.parameters import counted
+
+    cells = complete(pd.DataFrame(counted()).assign(column="parameters", entry=""))
+    note = "Of methods that train inside a tower, those whose size the paper states."
+    title = f"{experiment.title} ({experiment.reference})"
+    return Table(title, cells, (note, experiment.note), unit="millions", digits=3)
+
+
+def _ranked(cells: pd.DataFrame) -> dict[int, int]:
+    """Return which cells are the best (0) and second best (1) of their columns, of finished ones."""
+    places: dict[int, int] = {}
+    finished = cells[(cells["missing"] == 0) & cells["mean"].notna()]
+    for column, group in finished.groupby("column", sort=False):
+        if len(cells["label"].unique()) > 1 and column not in ("better on", "p", "here", "there", "runs"):
+            ranks = group["mean"].round(2).rank(method="dense", ascending=column in LOWER_IS_BETTER)
+            places |= {index: int(rank) - 1 for index, rank in ranks.items() if rank <= 2}
+    return places
+
+
+def _number(style: str, value: float, deviation: float, digits: int, sign: str = "") -> str:
+    if math.isnan(value):
+        return "-"
+    mark = r" $\pm$ " if style == "latex" else " ± "
+    return f"{value:{sign}.{digits}f}" + ("" if math.isnan(deviation) else f"{mark}{deviation:.{digits}f}")
 
 
 def _letters(number: int) -> str:
@@ -89,214 +346,23 @@ def _letters(number: int) -> str:
     return (chr(96 + first) if first else "") + chr(97 + second)
 
 
-@dataclass(frozen=True)
-class TextRow:
-    """A row as text: its kind ("group", "line", "extra" or "apart"), label, texts, and how they stand out."""
-
-    kind: str
-    label: str
-    texts: Sequence[str] = ()
-    styles: Sequence[str] = ()  # "best", "second" or ""
+def _span(seeds: Sequence[int]) -> str:
+    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
-def text_rows(table: Table, with_published: bool = True) -> Iterator[TextRow]:
-    """Yield rows of text: for each group a heading, its lines, and then the figures that are not compared.
-
-    Below a line are the gain over another line, and the published figures with their differences.
-    """
-    reasons = table.reasons
-    for group in dict.fromkeys(row.group for row in table.rows):
-        mine = [row for row in table.rows if row.group == group]
-        if group:
-            yield TextRow("group", group, [""] * len(table.columns))
-        for row, styles in zip(mine, _styles(table, mine), strict=True):
-            yield TextRow("line", row.label, _format(table, _measured, row), styles)
-            if any(cell.gain is not None for cell in row.cells if cell) and table.against:
-                strong = ["best" if cell and cell.significant else "" for cell in row.cells]
-                yield TextRow("extra", f"against {table.against}", _format(table, _gain, row), strong)
-            if with_published and row.compared:
-                yield TextRow("extra", "published", _format(table, _published, row))
-                yield TextRow("extra", "difference", _format(table, _difference, row))
-        for row in mine if with_published else ():
-            if row.apart:
-                marks = sorted({reasons[why] for cell in row.cells if cell for why in cell.why})
-                label = f"{row.label}, published [{', '.join(marks)}]"
-                yield TextRow("apart", label, _format(table, _published, row))
+def _alignment(frame: pd.DataFrame) -> tuple[str, ...]:
+    return tuple("right" if str(name).strip() else "left" for name in frame.columns)
 
 
-def _styles(table: Table, rows: Sequence[ResultRow]) -> list[list[str]]:
-    """Return for each row which figures are the best and second best of their columns, of finished ones."""
-    found = [[""] * len(table.columns) for _ in rows]
-    for place, column in enumerate(table.columns):
-        cells = [row.cells[place] for row in rows]
-        values = [
-            None if x is None or x.measured is None or x.missing else round(x.measured, 2) for x in cells
-        ]
-        known = {value for value in values if value is not None}
-        if len(rows) > 1 and column not in NOT_RANKED and table.unit == "%":
-            ordered = sorted(known, reverse=column not in LOWER_IS_BETTER)
-            styles = dict(zip(ordered, ("best", "second"), strict=False))
-            for styled, value in zip(found, values, strict=True):
-                styled[place] = styles.get(value, "") if value is not None else ""
-    return found
+def _escape(style: str, text: str) -> str:
+    return _tex(text) if style == "latex" else text.replace("|", "\\|") if style == "markdown" else text
 
 
-def _format(table: Table, figure: Callable[[Cell, int], str], row: ResultRow) -> list[str]:
-    digits = table.digits or (2,) * len(table.columns)
-    return ["-" if cell is None else figure(cell, n) for cell, n in zip(row.cells, digits, strict=True)]
+_TEX = {c: rf"\{c}" for c in "%&#_{}$"} | {"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}"}
+_TEX |= {"<": "$<$", ">": "$>$", "±": r"$\pm$"}
 
 
-def _number(value: float | None, deviation: float | None, digits: int, sign: str = "") -> str:
-    around = "" if deviation is None else f" ± {deviation:.{digits}f}"
-    return "-" if value is None else f"{value:{sign}.{digits}f}{around}"
-
-
-def _measured(cell: Cell, digits: int) -> str:
-    """Format a figure with its deviation over seeds; a star marks missing runs."""
-    if cell.measured is None:
-        return _gain(cell, digits)
-    return _number(cell.measured, cell.std, digits) + "*" * (cell.missing > 0)
-
-
-def _published(cell: Cell, digits: int) -> str:
-    return _number(cell.published, cell.published_std, digits)
-
-
-def _difference(cell: Cell, digits: int) -> str:
-    return _number(cell.difference, None, digits, "+")
-
-
-def _gain(cell: Cell, digits: int) -> str:
-    """Format the gain over another line with its 95 % interval; a star marks missing runs."""
-    star = "*" * (cell.gain_missing > 0 and cell.gain is not None)
-    return _number(cell.gain, cell.interval, digits, "+") + star
-
-
-def rich_tables(table: Table, width: int, with_published: bool = True) -> list[Any]:
-    """Return the table for rich to print, as several with some of the columns each if it is too wide."""
-    rows = list(text_rows(table, with_published))
-    first = max((len(row.label) + 2 * (row.kind == "extra") for row in rows), default=0)
-    widths = [
-        max([len(column), *(len(row.texts[place]) for row in rows)]) + 2
-        for place, column in enumerate(table.columns)
-    ]
-    first = min(first, max(16, width - max(widths, default=0)))  # long labels are folded
-    parts: list[list[int]] = [[]]
-    for place, wide in enumerate(widths):
-        if parts[-1] and first + sum(widths[other] for other in parts[-1]) + wide > width:
-            parts.append([])
-        parts[-1].append(place)
-    return [_rich_table(table, rows, part) for part in parts]
-
-
-def _rich_table(table: Table, rows: Sequence[TextRow], part: Sequence[int]) -> Any:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(box=None, pad_edge=False, header_style="bold")
-    drawn.add_column(table.unit)
-    for place in part:
-        drawn.add_column(table.columns[place], justify="right", no_wrap=True)
-    looks = {"group": "bold", "extra": "dim", "apart": "dim", "line": None}
-    emphasis = {"best": "bold not dim", "second": "underline"}
-    for row in rows:
-        styles = row.styles or [""] * len(table.columns)
-        cells = [Text(row.texts[place], emphasis.get(styles[place], "")) for place in part]
-        drawn.add_row(Text("  " * (row.kind == "extra") + row.label), *cells, style=looks[row.kind])
-    return drawn
-
-
-def markdown(table: Table, with_published: bool = True) -> str:
-    """Format the table in GitHub's Markdown."""
-
-    def cells(row: TextRow) -> list[str]:
-        styles = row.styles or [""] * len(row.texts)
-        texts = [text.replace("|", "\\|") for text in (row.label, *row.texts)]
-        marks = ["**" if style == "best" else "*" * (row.kind != "line") for style in ("", *styles)]
-        return [f"{mark}{text}{mark}" if text else "" for text, mark in zip(texts, marks, strict=True)]
-
-    head, rule = ["", *table.columns], [":--", *["--:"] * len(table.columns)]
-    rows = (head, rule, *map(cells, text_rows(table, with_published)))
-    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "\n".join(f"- {note}" for note in (table.all_notes if with_published else table.notes))
-    return f"**{table.title}** ({table.unit})\n\n{body}\n\n{notes}\n"
-
-
-_TEX = {c: rf"\{c}" for c in "%&#_{}$"} | {
-    "^": r"\^{}",
-    "±": r"$\pm$",
-    "~": r"\~{}",
-    "\\": r"\textbackslash{}",
-}
-_TEX |= {"<": "$<$", ">": "$>$"}
-_TEX_STYLES = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
-
-
-def latex(table: Table, with_published: bool = True) -> str:
-    r"""Format the table with booktabs rules: the best of a column in bold, the second best underlined.
-
-    It needs \usepackage{booktabs}. Published figures stand below their line, without differences.
-    """
-
-    def tex(text: str) -> str:
-        quoted = re.sub(r'"([^"]*)"', r"``\1''", text)
-        return "".join(_TEX.get(letter, letter) for letter in quoted)
-
-    width = len(table.columns) + 1
-    lines: list[str] = []
-    last = ""
-    for row in text_rows(table, with_published):
-        styles = row.styles or [""] * len(row.texts)
-        texts = [_TEX_STYLES[style] % tex(text) for text, style in zip(row.texts, styles, strict=True)]
-        if row.kind == "group":
-            lines += [r"\midrule"] * bool(lines) + [
-                rf"\multicolumn{{{width}}}{{l}}{{\textit{{{tex(row.label)}}}}} \\"
-            ]
-        elif row.label != "difference":
-            if row.kind == "apart" and last != "apart":
-                lines.append(r"\midrule")
-            label = rf"\quad {tex(row.label)}" if row.kind == "extra" else tex(row.label)
-            lines.append(" & ".join([label, *texts]) + r" \\")
-        last = row.kind
-    head = " & ".join(["", *map(tex, table.columns)]) + r" \\"
-    notes = "".join(f"% {note}\n" for note in (table.all_notes if with_published else table.notes))
-    unit = r"\%" if table.unit == "%" else table.unit
-    return (
-        f"{notes}\\begin{{table}}\n\\centering\n\\caption{{{tex(table.title)}, {unit}.}}\n"
-        f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{head}\n\\midrule\n"
-        + "\n".join(lines)
-        + "\n\\bottomrule\n\\end{tabular}\n\\end{table}\n"
-    )
-
-
-_CSV = "group,line,column,measured,std,published,difference,not_compared,missing_runs,gain,gain_95"
-
-
-def as_csv(table: Table, with_published: bool = True) -> str:
-    """Format the table as CSV, one figure per line."""
-
-    def rounded(*values: float | None) -> list[float | None]:
-        return [None if value is None else round(value, 4) for value in values]
-
-    rows = [f"{_CSV}\n"]
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            if cell is not None:
-                names, published = (row.group, row.label, column), cell.published if with_published else None
-                figures = rounded(
-                    cell.measured, cell.std, published, cell.difference if with_published else None
-                )
-                gains = rounded(cell.gain, cell.interval)
-                why = "; ".join(cell.why) if with_published else ""
-                rows.append(csv_row([*names, *figures, why, cell.missing, *gains]))
-    return "".join(rows)
-
-
-TABLE_FORMATS: dict[str, Callable[[Table, bool], str]] = {"markdown": markdown, "latex": latex, "csv": as_csv}
-
-
-def render(table: Table, style: str, with_published: bool = True) -> str:
-    """Format the table as "markdown", "latex" or "csv"."""
-    if style not in TABLE_FORMATS:
-        raise UnknownNameError("format", style, ["rich", *TABLE_FORMATS])
-    return TABLE_FORMATS[style](table, with_published)
+def _tex(text: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in text)

@@ -1,54 +1,36 @@
 """Packs of features: what an experiment needs of its datasets by one encoder, to run it anywhere.
 
     PACK/pack.json                what is in it: encoder, selection, datasets with licences, checksums
-    PACK/encoder.safetensors      the heads of the encoder's towers
-    PACK/dtd.safetensors          features in float16, labels and texts, deflated
+    PACK/dtd.safetensors          features in float16, labels and texts: the file of the cache folder
     PACK/splits/dtd.json.xz       the images behind them: [path, label, class name], as in CoOp's split files
-
-Arrays are deflated byte by byte: all first bytes of their elements, then all second ones. Signs and exponents
-of features, and two bits of their mantissas, take 5.5 of 8 bits so; the rest of the mantissas is noise, and
-stays. A run restores a dataset once, in the cache folder, where workers can map it.
 
 A pack has neither images nor weights of towers. Methods that train through a tower cannot run from it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
-import math
-import zlib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, get_type_hints
 
 import prolip
 from prolip.core import InputError
-from prolip.core.arrays import Array
+from prolip.core.arguments import is_json_of
 from prolip.core.errors import check_name
-from prolip.io.files import cache_dir, portable_name, sha256_file
-from prolip.io.reading import RATIO, parse_json, read_json
-from prolip.io.writing import write_bytes, write_folder, write_json, write_tensors
+from prolip.io.files import portable_name, sha256_file
+from prolip.io.reading import read_json
+from prolip.io.writing import write_bytes, write_folder, write_json
+from prolip.research.catalogue.experiment import Experiment
 from prolip.research.datasets import DATASETS, Benchmark
 from prolip.research.protocols.run import lists_to_tuples
-from prolip.research.running.encoded_file import (
-    DAMAGE,
-    Encoding,
-    checksum,
-    describe_encoding,
-    is_intact,
-    map_tensors,
-    read_encoding,
-)
+from prolip.research.running.encoding import DamagedFileError, Encoding, read_encoding, write_encoding
 from prolip.research.running.plan import Plan
+from prolip.research.running.source import EncodingProgress, Place, Source
 
 _KIND = "prolip features"
-_ENCODER = "encoder.safetensors"
-_HEADS = ("head.", "text_head.")  # beginnings of the names of tensors that all datasets share
 
 # What the pages of the datasets say on the use of their images.
 _LICENCES = {
@@ -63,10 +45,7 @@ _LICENCES = {
     "eurosat": "MIT",
     "oxford_pets": "CC BY-SA 4.0",
     "food101": "images of Foodspotting: scientific fair use",
-    "imagenet_v2": "MIT",
-    "imagenet_sketch": "MIT",
-    "imagenet_a": "MIT",
-    "imagenet_r": "MIT",
+    **dict.fromkeys(("imagenet_v2", "imagenet_sketch", "imagenet_a", "imagenet_r"), "MIT"),
 }
 _NOTE = (
     "Features of images that belong to others. The licences are those of the images as far as we know them: "
@@ -75,10 +54,9 @@ _NOTE = (
 
 
 @dataclass(frozen=True)
-class Pack:
-    """A folder of features by one encoder, and the part of an experiment that they are for."""
+class Contents:
+    """The part of an experiment that a pack is for."""
 
-    folder: Path
     experiment: str
     model: str  # the paper's backbone, or the encoder
     encoder: str
@@ -88,165 +66,127 @@ class Pack:
     validation: str
     templates: tuple[str, ...]
     datasets: tuple[str, ...]
+    files: dict[str, str]  # SHA-256 by name
 
-    @classmethod
-    def open(cls, folder: Path) -> Pack:
-        """Open a pack. Features are checked when they are read."""
+
+class Pack(Source):
+    """A folder of features by one encoder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         stored = read_json(folder / "pack.json")
-        try:
-            if stored["kind"] != _KIND:
-                raise ValueError(f"it is {stored['kind']!r}")
-            found: dict[str, Any] = {
-                name: stored[name] for name in cls.__dataclass_fields__ if name != "folder"
-            }
-            pack = cls(folder, **lists_to_tuples(found))
-            listed = ("shots", "seeds", "templates", "datasets")
-            if not all(isinstance(getattr(pack, name), tuple) for name in listed):
-                raise TypeError(f"one of {', '.join(listed)} is not a list")
-            numbers = [pack.views, *pack.seeds, *(shots for shots in pack.shots if shots is not None)]
-            words = [pack.model, pack.encoder, pack.validation, *pack.templates, *pack.datasets]
-            if not all(type(each) is int for each in numbers) or not all(type(each) is str for each in words):
-                raise TypeError("a number or a name is of another type")
-            return pack
-        except (LookupError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{folder / 'pack.json'} does not describe a pack of features: {error}"
-            ) from error
+        known = {} if not isinstance(stored, dict) or stored.get("kind") != _KIND else stored
+        for name, hint in get_type_hints(Contents).items():
+            if name not in known or not is_json_of(known[name], hint):
+                raise InputError(
+                    f"{folder / 'pack.json'} does not describe a pack of features: {name} is missing or wrong"
+                )
+        named = {field.name: known[field.name] for field in fields(Contents)}
+        self.contents = Contents(**lists_to_tuples(named))
 
-    def file(self, dataset: str) -> Path:
-        """Return the file of a dataset."""
-        check_name(f"dataset of {self.folder}", dataset, self.datasets)
-        return self.folder / f"{portable_name(dataset)}.safetensors"
+    def select(self, experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the datasets of the pack, or those of them that are named."""
+        for name in names:
+            check_name(f"dataset of {self.folder}", name, self.contents.datasets)
+        return tuple(names) or self.contents.datasets
 
-    def read(self, dataset: str) -> tuple[Encoding, Path]:
-        """Restore the file of a dataset in the cache folder, if it is not there; return content and path."""
-        file = self.file(dataset)
-        try:
-            packed, metadata = map_tensors(file)
-            name = hashlib.sha256(metadata["sha256"].encode()).hexdigest()[:24]
-            path = cache_dir() / "bench" / f"{portable_name(dataset)}-{name}.safetensors"
-            if not is_intact(path):
-                shapes = parse_json(metadata.pop("arrays"))
-                heads = map_tensors(self.folder / _ENCODER)[0]
-                tensors = {**heads, **_inflate(packed, shapes, RATIO * file.stat().st_size)}
-                if checksum(metadata["dataset"], tensors) != metadata["sha256"]:
-                    raise ValueError("wrong checksum")
-                write_tensors(path, tensors, metadata)
-            return read_encoding(path), path
-        except (*DAMAGE, zlib.error) as error:
-            raise InputError(f"{file} is missing or damaged: copy the pack again") from error
+    def defaults(self, experiment: Experiment, datasets: Sequence[str]) -> dict[str, Any]:
+        """Return the part of an experiment that it has the features of."""
+        names = ["shots", "seeds", "views", "templates"]
+        names += ["validation"] * (experiment.name == self.contents.experiment)
+        return {"models": (self.contents.model,), **{name: getattr(self.contents, name) for name in names}}
+
+    def open(
+        self, plan: Plan, progress: EncodingProgress | None = None
+    ) -> dict[Place, tuple[Encoding, Path]]:
+        """Return the files of the pack, once their checksums are right and they have what the plan needs."""
+        self.check(plan)
+        files: dict[Place, tuple[Encoding, Path]] = {}
+        places = list(dict.fromkeys(place for run in plan.runs for place in Place.of(run)))
+        for number, place in enumerate(places):
+            file = self.folder / _file_name(place)
+            if not file.is_file() or sha256_file(file) != self.contents.files.get(file.name):
+                raise DamagedFileError(f"{file} is missing or damaged: copy the pack again")
+            files[place] = read_encoding(file), file.resolve()
+            if progress is not None:
+                progress(place.dataset, number + 1, len(places))
+        return files
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that the pack lacks features for."""
+        has = self.contents
         for name in ("seeds", "shots"):
-            has = getattr(self, name)
-            if lacking := [value for value in getattr(plan, name) if value not in has]:
+            stored = getattr(has, name)
+            if lacking := [value for value in getattr(plan, name) if value not in stored]:
                 raise InputError(
-                    f"{self.folder} has no features for {name} {_list(lacking)}, only for {_list(has)}"
+                    f"{self.folder} has no features for {name} {_list(lacking)}, only for {_list(stored)}"
                 )
-        rules = {run.validation for run in plan.runs} - {"none", self.validation}
-        if (plan.experiment.name, plan.experiment.validation) == (self.experiment, self.validation):
-            rules = set()  # some of its lines have a rule of their own
+        rules = {run.validation for run in plan.runs} - {"none", has.validation}
+        if (plan.experiment.name, plan.experiment.validation) == (has.experiment, has.validation):
+            rules = set()  # some of its entries have a rule of their own
         lacks = [
-            (plan.views > self.views, f"{plan.views} views", f"{self.views}"),
-            (plan.models != (self.model,), f'model="{" ".join(plan.models)}"', self.model),
-            (plan.templates != self.templates, "other templates", " ".join(self.templates) or "its own"),
-            (bool(rules), f'validation="{" ".join(sorted(rules))}"', self.validation),
+            (plan.views > has.views, f"{plan.views} views", f"{has.views}"),
+            (plan.models != (has.model,), f'model="{" ".join(plan.models)}"', has.model),
+            (plan.templates != has.templates, "other templates", " ".join(has.templates) or "its own"),
+            (bool(rules), f'validation="{" ".join(sorted(rules))}"', has.validation),
         ]
-        for wrong, wanted, has in lacks:
+        for wrong, wanted, stored in lacks:
             if wrong:
                 raise InputError(
-                    f"{self.folder} has no features for {wanted}, only for {has}: write a pack with these "
+                    f"{self.folder} has no features for {wanted}, only for {stored}: write a pack with these "
                     f"options, by `prolip bench pack {plan.experiment.name}`"
                 )
 
-    def selection(self, experiment: str) -> dict[str, Any]:
-        """Return the part of an experiment that it has the features of, as arguments of `make_plan`."""
-        names = ["datasets", "shots", "seeds", "views", "templates"]
-        names += ["validation"] * (experiment == self.experiment)
-        return {"models": (self.model,), **{name: getattr(self, name) for name in names}}
+
+def _file_name(place: Place) -> str:
+    area = "" if place.view_area == 0.5 else f"-{place.view_area:g}"
+    return f"{portable_name(place.dataset)}{area}.safetensors"
 
 
-def write_pack(folder: Path, plan: Plan, encodings: Iterable[tuple[str, Encoding, Benchmark]]) -> Pack:
+def write_pack(folder: Path, plan: Plan, encodings: Iterable[tuple[Place, Encoding, Benchmark]]) -> None:
     """Write the features of a plan's datasets, by its one encoder, into a new folder."""
-    pack = Pack(
-        folder,
-        plan.experiment.name,
-        plan.models[0],
-        plan.runs[0].encoder,
-        plan.shots,
-        plan.seeds,
-        plan.views,
-        plan.experiment.validation,
-        plan.templates,
-        plan.datasets,
-    )
 
     def fill(draft: Path) -> None:
         about = {}
-        for _, encoding, benchmark in encodings:
-            name, small = encoding.dataset.name, encoding.features_only()
-            file = draft / f"{portable_name(name)}.safetensors"
-            tensors, metadata = describe_encoding(small)
-            heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith(_HEADS)}
-            write_tensors(draft / _ENCODER, heads, {"encoder": pack.encoder})  # the same of every dataset
-            arrays = {key: [values.dtype.str, values.shape] for key, values in tensors.items()}
-            write_tensors(file, _deflate(tensors), {**metadata, "arrays": json.dumps(arrays)})
+        for place, encoding, benchmark in encodings:
+            name = encoding.dataset.name
+            file = draft / _file_name(place)
+            write_encoding(encoding.without_images(), file)
             listed = {split: _listed(benchmark, split) for split in benchmark.splits}
             text = json.dumps(listed, separators=(",", ":")).encode()
             splits = draft / "splits" / f"{portable_name(name)}.json.xz"
             write_bytes(splits, lzma.compress(text, preset=1))
-            known = DATASETS.get(name)
             about[name] = {
                 "title": benchmark.title,
-                "source": known.source if known else "a folder of images",
+                "source": DATASETS[name].source if name in DATASETS else "a folder of images",
                 "licence": _LICENCES.get(name, "not known"),
                 "classes": len(benchmark.names),
                 "images": {split: len(images) for split, images in benchmark.splits.items()},
-                "encoded": {split: list(one.x.shape[:2]) for split, one in small.dataset.splits.items()},
-                "templates": small.dataset.templates,
+                "encoded": {split: list(x.x.shape[:2]) for split, x in encoding.dataset.splits.items()},
+                "templates": encoding.dataset.templates,
                 "origin": json.loads(encoding.origin),
-                "files": {x.relative_to(draft).as_posix(): sha256_file(x) for x in (file, splits)},
             }
+        files = {x.relative_to(draft).as_posix(): sha256_file(x) for x in draft.rglob("*") if x.is_file()}
+        contents = Contents(
+            plan.experiment.name,
+            plan.models[0],
+            plan.runs[0].encoder,
+            plan.shots,
+            plan.seeds,
+            plan.views,
+            plan.experiment.validation,
+            plan.templates,
+            plan.datasets,
+            files,
+        )
         described = {"kind": _KIND, "prolip": prolip.__version__, "precision": "float16", "note": _NOTE}
-        fields = {name: value for name, value in asdict(pack).items() if name != "folder"}
-        write_json(draft / "pack.json", {**described, **fields, "about": about})
+        write_json(draft / "pack.json", {**described, **asdict(contents), "about": about})
 
     write_folder(folder, fill)
-    return pack
 
 
 def _list(values: Iterable[int | None]) -> str:
     return ", ".join("full" if value is None else str(value) for value in values)
-
-
-def _deflate(tensors: dict[str, Array]) -> dict[str, Array]:
-    """Return a deflated stream for each byte of the elements of arrays."""
-    streams = {}
-    for name, values in tensors.items():
-        for place, plane in enumerate(values.reshape(-1).view(np.uint8).reshape(-1, values.itemsize).T):
-            # Noise has no repetitions.
-            deflate = zlib.compressobj(1, memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
-            content = deflate.compress(np.ascontiguousarray(plane).data) + deflate.flush()
-            streams[f"{name}/{place}"] = np.frombuffer(content, np.uint8)
-    return streams
-
-
-def _inflate(streams: dict[str, Array], arrays: dict[str, Any], limit: int) -> dict[str, Array]:
-    """Restore arrays from `_deflate`; all of them together have at most `limit` bytes."""
-    kinds = {name: (np.dtype(kind), tuple(shape)) for name, (kind, shape) in arrays.items()}
-    if any(length < 0 for _, shape in kinds.values() for length in shape):
-        raise ValueError("a length is negative")
-    if sum(kind.itemsize * math.prod(shape) for kind, shape in kinds.values()) > limit:
-        raise ValueError("the arrays are larger than their streams can be")
-    tensors = {}
-    for name, (kind, shape) in kinds.items():
-        found = np.empty((math.prod(shape), kind.itemsize), np.uint8)
-        for place in range(kind.itemsize):
-            content = zlib.decompressobj().decompress(streams[f"{name}/{place}"].data, max(1, len(found)))
-            found[:, place] = np.frombuffer(content, np.uint8)
-        tensors[name] = found.view(kind).reshape(shape)
-    return tensors
 
 
 def _listed(benchmark: Benchmark, split: str) -> list[list[Any]]:

@@ -6,41 +6,42 @@ import dataclasses
 import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
 from prolip.data.sampling import VALIDATION_RULES
 from prolip.io.environment import MissingPackageError
-from prolip.research.catalogue.experiment import Experiment, Line
+from prolip.methods.base import check_type
+from prolip.research.catalogue.experiment import Entry, Experiment, Options
 from prolip.research.catalogue.published import BACKBONES
-from prolip.research.datasets import DATASETS, find_dataset
 from prolip.research.protocols.run import Run, lists_to_tuples
-from prolip.research.running.result_key import runs_a_tower
+
+if TYPE_CHECKING:
+    from prolip.research.running.source import Source
 
 
 class NoDatasetsError(InputError):
-    """None of an experiment's datasets is on disk."""
+    """None of an experiment's datasets is there."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """All that is needed to run an experiment, and to show it later."""
 
-    experiment: Experiment  # with the lines that are run
+    experiment: Experiment  # with the entries that are run
     datasets: tuple[str, ...]  # for a transfer the first is the source, the others are targets
     models: tuple[str, ...]  # the paper's backbones, or encoders by name
     shots: tuple[int | None, ...]  # None is all the data
     seeds: tuple[int, ...]
     views: int
     templates: tuple[str, ...] = ()  # instead of each dataset's own
-    unavailable: dict[str, str] = dataclasses.field(default_factory=dict)  # methods that cannot run, and why
+    unavailable: dict[str, str] = dataclasses.field(default_factory=dict)  # entries that cannot run, and why
     incomplete: dict[str, str] = dataclasses.field(default_factory=dict)  # datasets that lack images, and how
-    runs: tuple[Run, ...] = ()  # in the order of the lines
+    runs: tuple[Run, ...] = ()  # in the order of the entries
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan without its runs, which the result store has in a table."""
+        """Return the plan without its runs, which the result store has."""
         return dataclasses.asdict(dataclasses.replace(self, runs=()))
 
     @classmethod
@@ -60,12 +61,13 @@ _PACKAGES = {
 def missing_methods(experiment: Experiment) -> dict[str, str]:
     """Return the methods and protocols of an experiment that this installation lacks, and why."""
     missing = {}
-    for name in dict.fromkeys(line.method for line in experiment.lines):
+    for name in dict.fromkeys(entry.method for entry in experiment.entries):
         try:
             methods.create(name)
         except (ProlipError, ImportError) as error:
             missing[name] = str(error)
-    for protocol in {experiment.protocol, *(line.protocol for line in experiment.lines)} & _PACKAGES.keys():
+    used = {experiment.protocol, *(entry.protocol for entry in experiment.entries)}
+    for protocol in used & _PACKAGES.keys():
         module, package, extra = _PACKAGES[str(protocol)]
         if importlib.util.find_spec(module) is None:
             missing[str(protocol)] = str(MissingPackageError(f"the protocol {protocol}", package, extra))
@@ -74,137 +76,209 @@ def missing_methods(experiment: Experiment) -> dict[str, str]:
 
 def make_plan(
     experiment: Experiment,
-    root: Path | None,
+    source: Source,
     *,
     datasets: Sequence[str] = (),
     models: Sequence[str] = (),
-    lines: Sequence[str] = (),
+    entries: Sequence[str] = (),
     shots: Sequence[int | None] = (),
     seeds: Sequence[int] = (),
     views: int | None = None,
     templates: Sequence[str] = (),
     validation: str | None = None,
 ) -> Plan:
-    """Plan an experiment on the datasets in `root`; what is not given is the experiment's own.
+    """Plan an experiment on the datasets of a source; what is not given is the experiment's own.
 
-    `datasets` are names, or folders of images in `root`; `lines` are keys, labels or methods of lines, and a
-    method that has no line gets one with its default options. Without `root` there are features only: lines
-    that need images are left out.
+    `entries` are keys, labels or methods of entries, with options behind colons ("prolip:lam=0.1"); a method
+    that has no entry gets one.
     """
-    if not experiment.lines:
+    if not experiment.entries:
         raise UsageError(f"{experiment.name} has nothing to run: prolip bench table {experiment.name}")
-    if root is not None:
-        datasets = tuple(_dataset_name(name, root) for name in datasets) or _available(experiment, root)
-    if not datasets:
-        raise NoDatasetsError(f"none of the datasets of {experiment.name} is in {root}")
-    models = models or (experiment.models if all(name in DATASETS for name in datasets) else ("offline",))
-    views = experiment.views if views is None else views
+    selected = source.select(experiment, datasets)
+    if not selected:
+        raise NoDatasetsError(f"none of the datasets of {experiment.name} is there")
+    defaults = source.defaults(experiment, selected)
+    if views is None:
+        views = int(defaults.get("views", experiment.views))
     if views < 1:
         raise UsageError(f"views must be at least 1, got {views}")
-    if validation is not None:
-        check_name("validation", validation, ("none", *VALIDATION_RULES))
-        if validation != "none" and experiment.protocol != "few_shot":
-            raise UsageError(
-                f'{experiment.name} has no validation images: leave out validation="{validation}"'
-            )
-        experiment = dataclasses.replace(experiment, validation=validation)
-    selected = dataclasses.replace(experiment, lines=tuple(_select(experiment, lines)))
-    unavailable = missing_methods(selected)
-    if root is None:
-        unavailable |= {
-            line.label: f"{line.label} needs images"
-            for line in selected.lines
-            if line.method not in unavailable
-            and runs_a_tower(line.method, line.protocol or experiment.protocol)
-        }
-    chosen = [
-        line
-        for line in selected.lines
-        if (line.views or 1) <= views
-        and not {line.label, line.method, line.protocol or experiment.protocol} & unavailable.keys()
-    ]
-    if not chosen:
-        why = "; ".join(unavailable.values()) or f"its lines have more than {views} views"
-        raise UsageError(f"no line of {experiment.name} can be run: {why}")
+    templates = tuple(templates) or defaults.get("templates", ())
+    experiment = _with_validation(experiment, validation or defaults.get("validation"))
+    experiment = dataclasses.replace(experiment, entries=tuple(_select_entries(experiment, entries)))
+    if templates:
+        _check_templates(experiment)
+    unavailable = _unavailable(experiment, source)
+    runnable = _runnable(experiment, views, unavailable)
     plan = Plan(
-        dataclasses.replace(experiment, lines=tuple(chosen)),
-        tuple(dict.fromkeys(datasets)),
-        tuple(dict.fromkeys(models)),
-        tuple(dict.fromkeys(shots)) or experiment.shots,
-        tuple(dict.fromkeys(seeds)) or experiment.seeds,
+        dataclasses.replace(experiment, entries=runnable),
+        tuple(dict.fromkeys(selected)),
+        tuple(dict.fromkeys(models)) or defaults["models"],
+        tuple(dict.fromkeys(shots)) or defaults.get("shots", experiment.shots),
+        tuple(dict.fromkeys(seeds)) or defaults.get("seeds", experiment.seeds),
         views,
-        tuple(templates),
+        templates,
         unavailable,
     )
-    runs = tuple(run for model in plan.models for line in chosen for run in _runs(plan, line, model))
+    runs = tuple(run for model in plan.models for entry in runnable for run in _runs(plan, entry, model))
     if any(run.shots is None and run.validation != "none" for run in runs):
         raise UsageError('"full" leaves no images to validate on: name other shots, or validation="none"')
     return dataclasses.replace(plan, runs=runs)
 
 
-def _available(experiment: Experiment, root: Path) -> tuple[str, ...]:
-    """Return the experiment's datasets that are on disk; none without the source of a transfer."""
-    names = (*experiment.datasets, *experiment.targets)
-    found = tuple(name for name in names if (root / DATASETS[name].folder).is_dir())
-    return found if not experiment.targets or experiment.datasets[0] in found else ()
+def _with_validation(experiment: Experiment, validation: str | None) -> Experiment:
+    if validation is None:
+        return experiment
+    check_name("validation", validation, ("none", *VALIDATION_RULES))
+    if validation != "none" and experiment.protocol != "few_shot":
+        raise UsageError(f'{experiment.name} has no validation images: leave out validation="{validation}"')
+    return dataclasses.replace(experiment, validation=validation)
 
 
-def _select(experiment: Experiment, names: Sequence[str]) -> list[Line]:
-    """Return lines by key, label or method, and new lines for other methods."""
-    if not names:
-        return list(experiment.lines)
-    keys = {line.key for line in experiment.lines}
-    known = {name for line in experiment.lines for name in (line.key, line.label, line.method)}
-    found = [
-        line
-        for line in experiment.lines
-        if line.key in names or line.label in names or (line.method in names and line.method not in keys)
-    ]
-    for name in names:
-        if name not in known:
-            try:
-                methods.get(name)
-            except UsageError as error:
-                what = f"line or method of {experiment.name}"
-                raise UnknownNameError(what, name, known | {*methods.names()}) from error
-            found.append(Line(name, name, name))
-    return found
+def _check_templates(experiment: Experiment) -> None:
+    """Refuse other templates where an entry has a set of its own, which they would not reach."""
+    fixed = [entry.label for entry in experiment.entries if (entry.template or experiment.template) != "own"]
+    if fixed:
+        raise UsageError(
+            f"other templates do not reach {', '.join(fixed)}, whose programs have their own: leave out "
+            "--template, or name other entries by --line"
+        )
 
 
-def _runs(plan: Plan, line: Line, model: str) -> Iterator[Run]:
-    """Yield the runs of a line on one model; a line without training needs one draw."""
+def _unavailable(experiment: Experiment, source: Source) -> dict[str, str]:
+    """Return entries, methods and protocols that cannot run, and why."""
+    unavailable = missing_methods(experiment)
+    if not source.has_images:
+        for entry in experiment.entries:
+            run = Run(entry.method, protocol=entry.protocol or experiment.protocol)
+            if entry.method not in unavailable and run.runs_tower:
+                unavailable[entry.label] = f"{entry.label} needs images"
+    return unavailable
+
+
+def _runnable(experiment: Experiment, views: int, unavailable: dict[str, str]) -> tuple[Entry, ...]:
+    runnable = tuple(
+        entry
+        for entry in experiment.entries
+        if (entry.views or 1) <= views
+        and not {entry.label, entry.method, entry.protocol or experiment.protocol} & unavailable.keys()
+    )
+    if not runnable:
+        why = "; ".join(unavailable.values()) or f"its lines have more than {views} views"
+        raise UsageError(f"no line of {experiment.name} can be run: {why}")
+    return runnable
+
+
+def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]:
+    """Return entries by key, label or method, and new ones for other methods and other options."""
+    if not given:
+        return list(experiment.entries)
+    keys = {entry.key for entry in experiment.entries}
+    selected: list[Entry] = []
+    for words in given:
+        name, options = parse_entry(words)
+        known = [
+            entry
+            for entry in experiment.entries
+            if name in (entry.key, entry.label) or (entry.method == name and name not in keys)
+        ]
+        if not known:
+            known = [Entry(name, name, _known_method(experiment, name))]
+        if options:
+            known = [_with_options(known[0], words, options)]
+        selected += known
+    order = {entry.key: place for place, entry in enumerate(experiment.entries)}
+    unique = {entry.key: entry for entry in selected}
+    return sorted(unique.values(), key=lambda entry: order.get(entry.key, len(order)))
+
+
+def _known_method(experiment: Experiment, name: str) -> str:
+    try:
+        methods.get(name)
+    except UsageError as error:
+        known = {word for entry in experiment.entries for word in (entry.key, entry.label, entry.method)}
+        what = f"line or method of {experiment.name}"
+        raise UnknownNameError(what, name, known | {*methods.names()}) from error
+    return name
+
+
+def parse_entry(words: str) -> tuple[str, Options]:
+    """Split NAME:option=value:option=value; a "package.module:Class" has no "=".
+
+    Examples
+    --------
+    >>> parse_entry("prolip:lam=0.1:solver=adam"), parse_entry("mine:Method")
+    (('prolip', {'lam': 0.1, 'solver': 'adam'}), ('mine:Method', {}))
+    """
+    parts = words.split(":")
+    first = next((i for i, part in enumerate(parts) if i and "=" in part), len(parts))
+    options: Options = {}
+    for part in parts[first:]:
+        name, equals, text = part.partition("=")
+        if not equals:
+            raise UsageError(f"{words!r}: options are written NAME=VALUE, got {part!r}")
+        options[name] = _value(text)
+    return ":".join(parts[:first]), options
+
+
+def _value(text: str) -> Any:
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _with_options(entry: Entry, words: str, options: Options) -> Entry:
+    """Return an entry with other options, under a name that says so; no published figure is beside it."""
+    known = methods.options(entry.method)
+    for name, value in options.items():
+        check_name(f"option of {entry.method}", name, known)
+        check_type(methods.get(entry.method), entry.method, name, value)
+    described = ", ".join(f"{name}={value}" for name, value in options.items())
+    return dataclasses.replace(
+        entry,
+        key=words,
+        label=f"{entry.label}, {described}",
+        options={**entry.options, **options},
+        grid=() if options.keys() & {name for pair in entry.grid for name in pair} else entry.grid,
+        averaged_over=tuple(
+            {name: value for name, value in each.items() if name not in options}
+            for each in entry.averaged_over
+        ),
+        published_row=None,
+    )
+
+
+def _runs(plan: Plan, entry: Entry, model: str) -> Iterator[Run]:
+    """Yield the runs of an entry on one model; an entry without training needs one draw."""
     experiment = plan.experiment
-    validation = (line.validation or experiment.validation) if line.trained else "none"
-    chosen = {**line.options, **(line.validated if validation != "none" else {})}
+    validation = (entry.validation or experiment.validation) if entry.trained else "none"
+    options = {**entry.options, **(entry.validated if validation != "none" else {})}
     sources = plan.datasets[:1] if experiment.targets else plan.datasets
     draws = [(shots, seed) for shots in plan.shots for seed in plan.seeds]
     for dataset in sources:
-        for options in line.over:
-            for shots, seed in draws if line.trained else [(1, plan.seeds[0])]:
+        settings = {str(more): more for more in entry.averaged_over}.values()
+        for more in settings:
+            for shots, seed in draws if entry.trained else [(1, plan.seeds[0])]:
                 yield Run(
-                    line.method,
-                    {**chosen, **options, **line.by_dataset.get(dataset, {})},
+                    entry.method,
+                    {**options, **more, **entry.by_dataset.get(dataset, {})},
                     shots=shots,
                     seed=seed,
-                    views=(line.views or plan.views) if line.trained else 1,
-                    template=line.template or experiment.template,
-                    scale=line.scale,
-                    grid=line.grid if validation != "none" else (),
-                    protocol=line.protocol or experiment.protocol,
+                    views=(entry.views or plan.views) if entry.trained else 1,
+                    view_area=entry.view_area,
+                    template=entry.template or experiment.template,
+                    scale=entry.scale,
+                    grid=entry.grid if validation != "none" else (),
+                    protocol=entry.protocol or experiment.protocol,
                     validation=validation,
                     dataset=dataset,
                     encoder=BACKBONES.get(model, model),
                     targets=plan.datasets[len(sources) :],
-                    line=line.key,
+                    entry=entry.key,
                     model=model,
                 )
-
-
-def _dataset_name(name: str, root: Path) -> str:
-    """Return the name of a dataset of the table, or of a folder of images."""
-    name = name.rstrip("/\\")
-    if (path := PurePath(name)).name != name:
-        raise UsageError(f'{name} is a path: use data="{root / path.parent}" datasets="{path.name}"')
-    if (root / name).is_dir() and name not in {dataset.folder for dataset in DATASETS.values()}:
-        return name
-    return find_dataset(name).name

@@ -1,32 +1,26 @@
 """The key of a result. It covers everything that decides the result, so that different results differ in it.
 
-That is the run itself, its inputs (images, texts, the encoder's weights and preprocessing: `prepare` has
-their digest), the code that runs and the libraries that compute. Code and libraries of the towers count only
-where a run uses one; for other runs the fingerprint of the features covers them.
+That is the run itself, its inputs (images, texts, the encoder's weights and preprocessing), the libraries
+that compute, and the code that runs: the modules of its method and of the protocols, and all that these
+import, without comments and docstrings. Encoders, towers and their libraries count only where a run uses one;
+for other runs the inputs cover them.
 """
 
+import ast
 import functools
 import hashlib
-import importlib
 import importlib.metadata
+import importlib.util
 import platform
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import prolip
 from prolip import methods
 from prolip.research.protocols.run import Run
 
-_SOURCES = (
-    "core",
-    "solvers",
-    "methods",
-    "evaluate",
-    "data/sampling.py",
-    "research/methods",
-    "research/protocols",
-)
+_PROTOCOLS = "prolip.research.protocols.protocols"
+_WITHOUT_TOWERS = ("prolip.encoders", "prolip.features", "prolip.io", "prolip.research.towers")
 _LIBRARIES = ("numpy", "scipy", "onnxruntime")
-_TOWER_SOURCES = ("encoders", "features", "research/towers")
 _TOWER_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "peft", "pillow")
 _MANIFOLD_LIBRARIES = ("umap-learn", "scikit-learn", "numba", "pynndescent")
 
@@ -36,39 +30,63 @@ def result_key(run: Run, inputs: str) -> str:
     return hashlib.sha256(f"{run.to_json()}\n{code_version(run)}\n{inputs}".encode()).hexdigest()
 
 
-def runs_a_tower(method: str, protocol: str) -> bool:
-    """Return whether a run needs the encoder itself, and not only its features."""
-    return protocol.startswith(("test_time_", "timing_")) or methods.get(method).trains_tower
-
-
 def code_version(run: Run) -> str:
     """Return a digest of the sources and libraries that decide a run's result."""
-    return _version(run.method, runs_a_tower(run.method, run.protocol), run.protocol == "manifold")
+    return _version(run.method, run.runs_tower, run.protocol == "manifold")
 
 
 @functools.cache
 def _version(method: str, tower: bool, manifold: bool) -> str:
     digest = hashlib.sha256()
-    root = Path(prolip.__file__).parent
-    for place in (*(root / source for source in (*_SOURCES, *_TOWER_SOURCES * tower)), *_plugins(method)):
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            digest.update(f"{file.relative_to(place.parent).as_posix()}\0".encode() + file.read_bytes())
+    modules = {methods.get(name).__module__ for name in (method, *method.split("+"))}
+    for name, file in sorted(_imported({_PROTOCOLS, *modules}, () if tower else _WITHOUT_TOWERS)):
+        digest.update(f"{name}\0{_code(file)}".encode())
     for library in (*_LIBRARIES, *_TOWER_LIBRARIES * tower, *_MANIFOLD_LIBRARIES * manifold):
         digest.update(f"{library}={_installed(library)};".encode())
     digest.update(f"{platform.machine()} {platform.python_version_tuple()[:2]}".encode())
     return digest.hexdigest()[:16]
 
 
-def _plugins(method: str) -> list[Path]:
-    """Return where the code of methods from other packages is: a package's folder, or a file."""
-    found = []
-    for name in method.split("+"):
-        package = methods.get(name).__module__.partition(".")[0]
-        module = importlib.import_module(package)
-        if package != "prolip" and module.__file__:
-            file = Path(module.__file__)
-            found.append(file.parent if file.name == "__init__.py" else file)
-    return found
+def _imported(modules: Iterable[str], left_out: tuple[str, ...]) -> set[tuple[str, Path]]:
+    """Return modules and all that they import from their own package or from prolip, with their files."""
+    waiting, found = list(modules), dict[str, Path]()
+    packages = {name.partition(".")[0] for name in waiting} | {"prolip"}
+    while waiting:
+        name = waiting.pop()
+        if name in found or name.startswith(left_out or "\0") or name.partition(".")[0] not in packages:
+            continue
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):  # a name inside a module
+            continue
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            found[name] = Path(spec.origin)
+            waiting += _imports(_tree(found[name]))
+    return {*found.items()}
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@functools.cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _code(file: Path) -> str:
+    """Return the code of a file without comments and docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, False):
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 def _installed(library: str) -> str:

@@ -1,74 +1,155 @@
 """Run a plan: encode what it needs, store it, run what is not done. Or estimate what that would take."""
 
+from __future__ import annotations
+
+import functools
 import time
+import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from prolip.core.errors import first_line
-from prolip.features import FeatureStore
-from prolip.io.environment import cores
+from prolip.core import ProlipError
+from prolip.io.environment import cores, require
+from prolip.io.pool import Pool, open_pool
 from prolip.research.datasets import DATASETS
-from prolip.research.running.encoded_file import read_encoded
+from prolip.research.protocols.encoded_dataset import EncodedDataset
+from prolip.research.protocols.protocols import find_protocol
+from prolip.research.protocols.run import Run
+from prolip.research.running.encoding import Encoding, read_encoding
 from prolip.research.running.estimate import Timings
-from prolip.research.running.pack import Pack
 from prolip.research.running.plan import Plan
-from prolip.research.running.prepare import EncodingProgress, prepare
-from prolip.research.running.result_key import code_version
-from prolip.research.running.result_store import PlanStatus, ResultStore
-from prolip.research.running.workers import (
-    Job,
-    JobPool,
-    Processes,
-    RayPool,
-    RunOutcome,
-    ThisProcess,
-)
+from prolip.research.running.result_key import code_version, result_key
+from prolip.research.running.result_store import ResultStore
+from prolip.research.running.source import EncodingProgress, Place, Source
+from prolip.solvers.threads import single_thread
 
-_ALIVE_SECONDS = 5.0
-_WAIT_SECONDS = 0.5
+_OPEN_FILES = 16  # datasets that a worker keeps mapped
 
-# Gets the status, and the seconds left if they can be estimated.
-RunProgress = Callable[[PlanStatus, float | None], None]
+
+@dataclass(frozen=True)
+class RunCounts:
+    """Runs of a plan that are done, and that failed; one that several of its entries share counts once."""
+
+    done: int
+    failed: int
+    total: int
+
+
+RunProgress = Callable[[RunCounts], None]
+
+
+class Job(NamedTuple):
+    """A run with the key of its result, and a file for each of its datasets."""
+
+    key: str
+    run: Run
+    files: tuple[str, ...]
+    device: str = "auto"
+
+
+class JobResult(NamedTuple):
+    """The result of a job, or the error that ended it, and its seconds."""
+
+    key: str
+    result: dict[str, Any] | None
+    error: str | None
+    seconds: float
 
 
 def run_plan(
     plan: Plan,
-    source: Path | Pack,
+    source: Source,
     results: Path,
     *,
     jobs: int | None = None,
     ray: str | None = None,
     device: str = "auto",
-    store: FeatureStore | None = None,
-    retry: bool = False,
     encoding: EncodingProgress | None = None,
     progress: RunProgress | None = None,
-) -> PlanStatus:
-    """Run what is not done of a plan, on datasets in a folder or a pack; `retry` runs failed runs again.
+) -> RunCounts:
+    """Run what has no result of a plan.
 
-    `jobs` is the number of processes: None is one per core, 0 runs in this one. `ray` is the address of a
-    cluster instead; "local" starts one here. `store` is where features are stored.
+    `jobs` is the number of processes: None is one per core, 1 runs in this one. `ray` is the address of a
+    cluster instead, whose machines must see the cache folder, or the pack; "local" starts one here.
     """
-    workers = min(cores() if jobs is None else jobs, len(plan.runs))
-    # Both before encoding, which takes long: a package or a folder can be missing.
-    pool = local_pool(workers, device) if ray is None else RayPool(ray, device=device)
-    with ResultStore(results) as opened:
-        prepared = prepare(plan, source, device=device, store=store, progress=encoding)
-        plan = replace(plan, incomplete=_incomplete(prepared))
-        number = opened.add_plan(plan, [job.key for job in prepared])
-        if retry:
-            opened.retry(number)
-        return run_jobs(opened, number, prepared, pool, progress)
+    if ray is not None:
+        require("ray", "ray", "a cluster")  # before encoding, which takes long
+    with ResultStore(results) as store:
+        opened = source.open(plan, encoding)
+        prepared = prepare_jobs(plan, opened, device)
+        complete = [one.dataset for one, _ in opened.values()]
+        plan = replace(plan, incomplete=missing_images(complete))
+        store.add_plan(plan, [job.key for job in prepared])
+        processes = jobs if ray else min(cores() if jobs is None else jobs, max(1, len(prepared)))
+        with open_pool(processes, ray) as pool:
+            return run_jobs(store, prepared, pool, progress)
 
 
-def _incomplete(jobs: Sequence[Job]) -> dict[str, str]:
+def prepare_jobs(plan: Plan, opened: dict[Place, tuple[Encoding, Path]], device: str = "auto") -> list[Job]:
+    """Return the jobs of a plan's runs, in order."""
+    jobs = []
+    for run in plan.runs:
+        (encoding, _), *targets = (opened[place] for place in Place.of(run))
+        inputs = [encoding.digest(run), *(target.test_digest(run.template) for target, _ in targets)]
+        files = tuple(str(opened[place][1]) for place in Place.of(run))
+        jobs.append(Job(result_key(run, "\n".join(inputs)), run, files, device))
+    return jobs
+
+
+def run_jobs(
+    store: ResultStore, jobs: Sequence[Job], pool: Pool, progress: RunProgress | None = None
+) -> RunCounts:
+    """Run every job that has no result, and store what comes.
+
+    Seed after seed: tables of an unfinished run have every line.
+    """
+    unique = {job.key: job for job in jobs}
+    turns = {seed: turn for turn, seed in enumerate(dict.fromkeys(job.run.seed for job in jobs))}
+    known = store.known(list(unique))
+    done, failed = len(known), 0
+    waiting = sorted((unique[key] for key in unique.keys() - known), key=lambda job: turns[job.run.seed])
+    counts = RunCounts(done, failed, len(unique))
+    for outcome in pool.imap_unordered(execute_job, waiting):
+        if outcome.result is not None:
+            store.add_result(outcome.key, unique[outcome.key].run, outcome.result, outcome.seconds)
+            done += 1
+        else:
+            store.add_failure(outcome.key, outcome.error or "")
+            failed += 1
+        counts = RunCounts(done, failed, len(unique))
+        if progress is not None:
+            progress(counts)
+    return counts
+
+
+def execute_job(job: Job) -> JobResult:
+    """Execute a run; errors become part of the result."""
+    started = time.perf_counter()
+    try:
+        if job.run.runs_tower:
+            require("torch", "torch").set_num_threads(1)
+        source, *targets = (_read_once(file, job.device) for file in job.files)
+        with single_thread():
+            arguments = [targets] if targets else []
+            result, error = find_protocol(job.run.protocol)(source, job.run, *arguments), None
+    except ProlipError as wrong:  # the message is enough
+        result, error = None, f"{type(wrong).__name__}: {wrong}"
+    except Exception:
+        result, error = None, traceback.format_exc()
+    return JobResult(job.key, result, error, time.perf_counter() - started)
+
+
+@functools.lru_cache(maxsize=_OPEN_FILES)
+def _read_once(file: str, device: str) -> EncodedDataset:
+    return read_encoding(Path(file), device).dataset
+
+
+def missing_images(datasets: Sequence[EncodedDataset]) -> dict[str, str]:
     """Return which of the paper's datasets are not complete, and what they have."""
-    found = {}
-    for file in dict.fromkeys(file for job in jobs for file in job.files):
-        dataset = read_encoded(file)
+    incomplete = {}
+    for dataset in datasets:
         if (known := DATASETS.get(dataset.name)) is not None:
             has = {split: len(one.labels) for split, one in dataset.splits.items()}
             wrong = [
@@ -77,72 +158,8 @@ def _incomplete(jobs: Sequence[Job]) -> dict[str, str]:
             if len(dataset.classes) != known.classes:
                 wrong.append(f"{len(dataset.classes)} of {known.classes} classes")
             if wrong:
-                found[dataset.name] = ", ".join(wrong)
-    return found
-
-
-def local_pool(jobs: int, device: str = "auto") -> AbstractContextManager[JobPool]:
-    """Return a pool of processes on this machine; 0 runs in this process."""
-    return Processes(jobs, device) if jobs else nullcontext(ThisProcess(device))
-
-
-def run_jobs(
-    results: ResultStore,
-    plan: int,
-    jobs: Sequence[Job],
-    pool: AbstractContextManager[JobPool],
-    progress: RunProgress | None = None,
-) -> PlanStatus:
-    """Run every job of a stored plan that no other runner has claimed, until all are finished.
-
-    Runs of other runners are waited for, and taken over if those runners die.
-    """
-    by_key = {job.key: job for job in jobs}
-    started = alive = counted = time.monotonic()
-    pause = _WAIT_SECONDS  # between two looks at the status
-    status = before = results.status(plan)
-    with pool as workers:
-        claimed: list[Job] = []
-        running: dict[Future[RunOutcome], str] = {}
-        while True:
-            now = time.monotonic()
-            free = workers.capacity - len(running)
-            if free and not claimed:
-                # Fast runs are claimed for a second in advance; slow ones singly, to leave some to others.
-                ahead = min(64, int(_rate(status, before, now - started)))
-                claimed = [by_key[key] for key in results.claim(plan, free + ahead)]
-            while claimed and len(running) < workers.capacity:
-                job = claimed.pop(0)
-                running[workers.submit(job)] = job.key
-            if not running or now - counted > pause:
-                status, counted = results.status(plan), time.monotonic()
-                pause = max(_WAIT_SECONDS, 20 * (counted - now))  # workers wait meanwhile
-                if progress is not None:
-                    progress(status, _seconds_left(status, before, now - started))
-            if not running and status.finished == status.total:
-                return status
-            if not running:
-                time.sleep(_WAIT_SECONDS)  # other runners have the rest
-            for future in wait(running, _WAIT_SECONDS, FIRST_COMPLETED).done:
-                key = running.pop(future)
-                if (error := future.exception()) is None:
-                    results.finish(key, *future.result())
-                else:  # errors of a run are part of its outcome: this is the worker's
-                    results.worker_died(key, first_line(error))
-            if now - alive > _ALIVE_SECONDS:
-                results.keep_alive()
-                alive = now
-
-
-def _rate(status: PlanStatus, before: PlanStatus, elapsed: float) -> float:
-    """Return the finished runs per second, of all runners."""
-    return (status.finished - before.finished) / elapsed if elapsed > 0 else 0.0
-
-
-def _seconds_left(status: PlanStatus, before: PlanStatus, elapsed: float) -> float | None:
-    """Estimate the time left, with as many runs at a time as until now."""
-    spent = status.seconds - before.seconds
-    return None if status.seconds_left is None or spent <= 0 else status.seconds_left * elapsed / spent
+                incomplete[dataset.name] = ", ".join(wrong)
+    return incomplete
 
 
 @dataclass(frozen=True)
@@ -152,7 +169,7 @@ class DryRun:
     `guessed` is the number of runs whose time is a guess, because no similar run has been timed.
     """
 
-    units: int
+    runs: int
     done: int
     seconds: float
     guessed: int
@@ -163,14 +180,14 @@ def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
 
     A run counts as done if it is, with this code; whether its images are the same shows when it is run.
     """
-    found: list[tuple[str, str, float]] = []
+    timed: list[tuple[str, str, float]] = []
     if results.is_file():
         with ResultStore(results, reading=True) as store:
-            found = store.timings()
-    done, timings = {(run, code) for run, code, _ in found}, Timings()
-    for run, _, seconds in found:
-        timings.add(run, seconds)
+            timed = store.timings()
+    done, timings = {(run, code) for run, code, _ in timed}, Timings()
+    for run, _, seconds in timed:
+        timings.add(Run.from_json(run), seconds)
     runs = {run.to_json(): run for run in plan.runs}
-    ahead = [text for text, run in runs.items() if (text, code_version(run)) not in done]
-    seconds = timings.estimate((run, 1) for run in ahead) / max(1, workers)
+    ahead = [run for text, run in runs.items() if (text, code_version(run)) not in done]
+    seconds = timings.estimate(ahead) / max(1, workers)
     return DryRun(len(runs), len(runs) - len(ahead), seconds, sum(not timings.knows(run) for run in ahead))

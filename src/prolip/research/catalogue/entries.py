@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from prolip.data import templates_for
-from prolip.research.catalogue.experiment import Line, Options
+from prolip.research.catalogue.experiment import Entry, Options
 from prolip.research.datasets import ELEVEN
 
 LRS = (1e-5, 1e-4, 1e-3, 1e-2)
@@ -42,12 +42,14 @@ def exact(lam: str | float = "1/N", **more: Any) -> Options:
 OVER_LRS: tuple[Options, ...] = tuple({"lr": lr} for lr in LRS)
 
 
-def named(method: str, label: str, **more: Any) -> Line:
-    """Create a line that the paper calls by the same name; `more` are fields of `Line`."""
-    return Line(more.pop("key", method), label, method, paper=more.pop("paper", label), **more)
+def named(method: str, label: str, **more: Any) -> Entry:
+    """Create a line that the paper calls by the same name; `more` are fields of `Entry`."""
+    return Entry(
+        more.pop("key", method), label, method, published_row=more.pop("published_row", label), **more
+    )
 
 
-def each_lr(method: str, label: str, options: Options, key: str | None = None) -> tuple[Line, ...]:
+def each_lr(method: str, label: str, options: Options, key: str | None = None) -> tuple[Entry, ...]:
     """Create a line for each learning rate, for the table alone, and their mean."""
     key = key or label.lower().replace(", ", "_").replace(" ", "_")
     each = {f"lr={power(lr)}": {**options, "lr": lr} for lr in LRS}
@@ -55,20 +57,22 @@ def each_lr(method: str, label: str, options: Options, key: str | None = None) -
         named(method, f"{label}, {rate}", key=f"{key}_{rate.replace('=', '')}", options=mine, in_figure=False)
         for rate, mine in each.items()
     ]
-    return (*lines, named(method, label, key=key, options=options, over=OVER_LRS))
+    return (*lines, named(method, label, key=key, options=options, averaged_over=OVER_LRS))
 
 
-def sums(solver: str, options: Options, alone: Options) -> tuple[Line, ...]:
+def sums(solver: str, options: Options, alone: Options) -> tuple[Entry, ...]:
     """Create lines of ProLIP alone, and with each of the others, by one solver."""
     adam = solver == "adam"
     end, how = ("_adam", "Adam") if adam else ("", "exact")
-    base = Line(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, paper="ProLIP" if adam else None)
+    base = Entry(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, published_row="ProLIP" if adam else None)
     options = {**options, "solver": "adam"} if adam else options
     lines = [base]
     for name, label in (("rla", "RLA"), ("tip_adapter_f", "Tip-Adapter-F"), ("task_res", "TaskRes")):
         key, label = f"prolip+{name}", f"ProLIP + {label}"
         paper = label if adam else None
-        lines.append(Line(f"{key}{end}", f"{label}, {how}", key, options, paper=paper, base=base.key))
+        lines.append(
+            Entry(f"{key}{end}", f"{label}, {how}", key, options, published_row=paper, gain_over=base.key)
+        )
     return tuple(lines)
 
 
@@ -106,7 +110,7 @@ _TIP_OPTIONS: dict[str, Options] = {
     name: {"max_beta": float(beta), "max_alpha": float(alpha)} for name, (beta, alpha) in _TIP_RANGES.items()
 }
 
-ZERO = named("zero_shot", "Zero-shot", paper="CLIP (0-shot)")
+ZERO = named("zero_shot", "Zero-shot", published_row="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
 CROPS: Options = {"view_area": 0.08}  # new ones in each epoch, as in CoOp's program and those after it
 COOP = named("coop", "CoOp", options=CROPS, by_dataset=_COOP_OPTIONS)
@@ -119,11 +123,13 @@ PLOT = named("plot", "PLOT", options=CROPS, by_dataset=_PLOT_OPTIONS)
 PROGRAD = named("prograd", "ProGrad", options=CROPS, by_dataset=_PROGRAD_OPTIONS)
 TASK_RES = (
     named("task_res", "TaskRes", options={"solver": "adam"}, by_dataset=_TASK_RES_OPTIONS),
-    Line("task_res_exact", "TaskRes, exact", "task_res", {"solver": "exact"}),
+    Entry("task_res_exact", "TaskRes, exact", "task_res", {"solver": "exact"}),
 )
-PROLIP = Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), over=OVER_LRS, paper="ProLIP")
-EXACT = Line("prolip", "ProLIP, exact", "prolip", exact())
-ANCHORED = Line("anchored", "Anchored regression (ours)", "anchored", validation="none")
+PROLIP = Entry(
+    "prolip_adam", "ProLIP, Adam", "prolip", adam("1/N"), averaged_over=OVER_LRS, published_row="ProLIP"
+)
+EXACT = Entry("prolip", "ProLIP, exact", "prolip", exact())
+ANCHORED = Entry("anchored", "Anchored regression (ours)", "anchored", validation="none")
 GRID_SEARCH = named(
     "prolip", "ProLIP", key="prolip_adam", options={"solver": "adam"}, grid=AUTHORS_GRID, validation="shots"
 )
@@ -135,34 +141,34 @@ VALIDATED = (
     named("kgcoop", "KgCoOp", options=CROPS, by_dataset=_KGCOOP_OPTIONS),
     PROGRAD,
     named("clip_adapter", "CLIP-Adapter", options={"solver": "sgd"}),
-    Line("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
+    Entry("clip_adapter_adam", "CLIP-Adapter, Adam, alpha searched", "clip_adapter", {"solver": "adam"}),
     TIP,
     named(
         "tip_adapter_f_star", "Tip-Adapter-F*", key="tip_adapter_f_star_shared", options={"shared_keys": True}
     ),
-    Line("tip_adapter_f_star", "Tip-Adapter-F*, as intended", "tip_adapter_f_star"),
+    Entry("tip_adapter_f_star", "Tip-Adapter-F*, as intended", "tip_adapter_f_star"),
     named("linear_probe", "LP", validated={"C": "grid"}),
     named("lp_plus_plus", "LP++"),
     GRID_SEARCH,
-    Line("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
+    Entry("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
     ANCHORED,
 )
 
 # Methods without training or with little, in 2026.
 NEWER = (
-    Line("gda", "GDA", "gda", validated={"alpha": "grid"}, paper="{model} GDA"),
-    Line("proker", "ProKeR", "proker", validated={"lam": "grid"}, paper="{model} ProKeR", views=1),
-    Line("proker_imagenet", "ProKeR, ImageNet's constants", "proker", {"lam": "imagenet"}),
-    Line(
+    Entry("gda", "GDA", "gda", validated={"alpha": "grid"}, published_row="{model} GDA"),
+    Entry("proker", "ProKeR", "proker", validated={"lam": "grid"}, published_row="{model} ProKeR", views=1),
+    Entry("proker_imagenet", "ProKeR, ImageNet's constants", "proker", {"lam": "imagenet"}),
+    Entry(
         "tip_adapter",
         "Tip-Adapter",
         "tip_adapter",
         validated={"alpha": "auto", "beta": "auto", "alphas": 20},
         by_dataset=_TIP_OPTIONS,
-        paper="{model} Tip-Adapter",
+        published_row="{model} Tip-Adapter",
     ),
-    Line("lp_plus_plus", "LP++", "lp_plus_plus", paper="{model} LP++"),
+    Entry("lp_plus_plus", "LP++", "lp_plus_plus", published_row="{model} LP++"),
 )
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.
-FIXED = (Line("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), paper="ProLIP"), EXACT)
+FIXED = (Entry("prolip_adam", "ProLIP, Adam", "prolip", adam("1/N", lr=1e-5), published_row="ProLIP"), EXACT)
