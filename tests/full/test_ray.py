@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from prolip.features import FeatureStore, extract
-from prolip.research.running.result_store import ResultStore
-from prolip.research.running.run import local_pool, run_jobs
-from prolip.research.running.workers import RayPool
-from test_bench import TinyEncoder, accuracies, planned
+from prolip.research.reporting.results import Results
+from prolip.research.running.run import run_plan
+from prolip.research.running.source import Images
+from tiny_bench import TinyEncoder, plan_on
 from test_features import noise
 
 ray = pytest.importorskip("ray")
@@ -67,9 +67,9 @@ def test_embeddings_of_a_cluster_are_written(cluster, photos, tmp_path, prolip, 
 
 def test_runs_have_the_results_of_one_process(cluster, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
-    with ResultStore(tmp_path / "here.sqlite") as here, ResultStore(tmp_path / "ray.sqlite") as there:
-        plan, jobs, _ = planned(photos, here)
-        run_jobs(here, plan, jobs, local_pool(0))
-        other, jobs, _ = planned(photos, there)
-        assert run_jobs(there, other, jobs, RayPool("local", cpus=2)).done == 13
-        assert accuracies(here, plan) == accuracies(there, other)
+    plan, results = plan_on(photos), {}
+    for name, where in (("here", {"jobs": 1}), ("there", {"jobs": 2, "ray": "local"})):
+        path = tmp_path / f"{name}.sqlite"
+        assert run_plan(plan, Images(photos.parent), path, **where).done == 13
+        results[name] = [one.result["accuracy"] for one in Results.read("small", path).runs]
+    assert results["here"] == results["there"]

@@ -1,5 +1,7 @@
 """Test-time adaptation: the closed form against autograd, and one image's step against none of another's."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,11 +13,12 @@ from prolip.core import InputError, UsageError
 from prolip.core.arrays import softmax, to_torch, unit_rows
 from prolip.encoders import load
 from prolip.features import FeatureStore
-from prolip.research.catalogue import experiment
+from prolip.research.catalogue import find_experiment
 from prolip.research.protocols.protocols import PROTOCOLS
-from prolip.research.running.encoded_file import read_encoded
 from prolip.research.running.plan import make_plan
-from prolip.research.running.prepare import prepare
+from prolip.research.running.encoding import read_encoding
+from prolip.research.running.run import prepare_jobs
+from prolip.research.running.source import Images
 from prolip.research.towers import test_time
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 from prolip.research.towers.test_time import adapt_images
@@ -121,14 +124,13 @@ def test_a_step_on_the_projection_takes_less_time_than_one_on_the_prompt(
 ):
     """The ratio of the experiment `timing_test_time`, of two images."""
     monkeypatch.setattr("prolip.research.protocols.protocols.TIMED_IMAGES", 2)
-    plan = make_plan(
-        experiment("timing_test_time"), photos.parent, datasets=(photos.name,), models=(encoder.name,)
-    )
-    store = FeatureStore(tmp_path / "features")
+    source = Images(photos.parent, "cpu", FeatureStore(tmp_path / "features"))
+    chosen = find_experiment("timing_test_time")
+    plan = make_plan(chosen, source, datasets=(photos.name,), models=(encoder.name,))
     seconds = {}
-    for job in prepare(plan, photos.parent, device="cpu", store=store):
-        source = read_encoded(job.files[0], "cpu")
-        seconds[job.run.line] = PROTOCOLS[job.run.protocol](source, job.run)["seconds"]
+    for job in prepare_jobs(plan, source.open(plan)):
+        dataset = read_encoding(Path(job.files[0]), "cpu").dataset
+        seconds[job.run.entry] = PROTOCOLS[job.run.protocol](dataset, job.run)["seconds"]
     assert 0 < seconds["test_time"] < seconds["tpt"]
 
 

@@ -66,6 +66,7 @@ CHECKS = (
     Check("tip_adapter, searched", "Tip-Adapter's search", newer.tip_adapter_searched),
     Check("tip_adapter_f_star, shared", "LP++'s program as it runs", newer.tip_adapter_f_star_shared),
     Check("clap_tip_adapter_f", "CLAP's authors' steps", newer.clap_tip_adapter_f),
+    Check("clap_cross_modal", "CLAP's authors' steps", newer.clap_cross_modal),
     Check("gda", FORMULA, forms.gda),
     Check("gda, grid", "the authors' search", newer.gda_grid),
     Check("proker", FORMULA, forms.proker),

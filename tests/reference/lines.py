@@ -8,7 +8,7 @@ from typing import Any
 
 from prolip import methods
 from prolip.research.catalogue import EXPERIMENTS
-from prolip.research.catalogue.experiment import Experiment, Line
+from prolip.research.catalogue.experiment import Entry, Experiment
 from prolip.research.catalogue.published import published_rows
 
 _SOLVERS = {"adam": "Adam", "sgd": "SGD", "exact": "exact"}
@@ -21,7 +21,7 @@ _TOWER_NUMBERS = {"epochs", "contexts", "view_area", "teacher", "init", "late_co
 Reference = tuple[str, dict[str, Any]]  # a name in `compare.py`, and further options of the computation
 
 
-def same_lines() -> Iterator[tuple[Line, Experiment]]:
+def same_lines() -> Iterator[tuple[Entry, Experiment]]:
     """Every line beside a published row that is computed in the same way."""
     for experiment in EXPERIMENTS.values():
         for *_, line, why in published_rows(experiment):
@@ -29,10 +29,10 @@ def same_lines() -> Iterator[tuple[Line, Experiment]]:
                 yield line, experiment
 
 
-def references(line: Line, experiment: Experiment) -> Iterator[Reference]:
+def references(line: Entry, experiment: Experiment) -> Iterator[Reference]:
     """The computations that re-run what a line runs, for each of its options and datasets."""
     validation, protocol = line.validation or experiment.validation, line.protocol or experiment.protocol
-    for over in line.over:
+    for over in line.averaged_over:
         for of_dataset in ({}, *line.by_dataset.values()):
             options = {**line.options, **over, **of_dataset}
             options |= line.validated if validation != "none" else {}
@@ -45,7 +45,7 @@ def references(line: Line, experiment: Experiment) -> Iterator[Reference]:
         raise KeyError(f"{line.key}: no reference for the protocol {protocol}")
 
 
-def _fit(line: Line, options: dict[str, Any], validation: str) -> Reference:
+def _fit(line: Entry, options: dict[str, Any], validation: str) -> Reference:
     method = methods.get(line.method)
     if method.trains_tower:
         return _tower_line(line.method, options), {}

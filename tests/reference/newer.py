@@ -54,6 +54,33 @@ def clap_tip_adapter_f(problem: Problem) -> Pair:
     return ours(problem, "clap_tip_adapter_f", seed=SEED), theirs
 
 
+def clap_cross_modal(problem: Problem) -> Pair:
+    """CLAP's steps on images and as many prompts; of several prompts a class, labels are mixed up as theirs."""
+    numbers, text = Numbers(problem), problem.task.text
+    prompts = numbers.s / 10 * numbers.t[None]
+    if text.features is not None:
+        prompts = text.features.astype(np.float64) @ text.projection.weight.astype(np.float64)
+    templates, classes, dim = prompts.shape
+    samples, labels = prompts.transpose(2, 0, 1).reshape(dim, -1).T, np.repeat(np.arange(classes), templates)
+    turns = np.random.default_rng(SEED).integers(templates, size=(numbers.views, numbers.n)).ravel()
+    places = [np.flatnonzero(labels == y)[turn] for y, turn in zip(numbers.y, turns, strict=True)]
+    f = unit(np.concatenate([numbers.v, samples[places]]))
+    y = np.concatenate([numbers.y, numbers.y])
+
+    def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
+        (w,) = parameters
+        value, slope = cross_entropy(numbers.s * f[rows] @ unit(w).T, y[rows])
+        return value, [through_unit(w, numbers.s * slope.T @ f[rows])]
+
+    rng, steps = np.random.default_rng(SEED), []
+    for epoch in range(300):
+        order = rng.permutation(len(f))
+        rate = 1e-5 if epoch == 0 else cosine(0.1, (epoch - 1) / 300)
+        steps += [(rate, order[256 * k : 256 * (k + 1)]) for k in range(max(1, numbers.n // 256))]
+    (w,) = last(sgd(loss, [prompts.mean(axis=0)], steps, 0.9))
+    return ours(problem, "clap_cross_modal", seed=SEED), numbers.s * numbers.test @ unit(w).T
+
+
 def searched(numbers: Numbers, keys: Array, alphas: Array, betas: Array) -> tuple[float, float]:
     """The first of the best alphas and betas on validation images, beta outside."""
     zero, values = numbers.s * numbers.held @ numbers.t.T, cache_of(numbers)[1]

@@ -9,7 +9,7 @@ from prolip import methods
 from prolip.core import InputError, UsageError
 from prolip.methods.clap import reliability
 from prolip.research.catalogue import EXPERIMENTS
-from prolip.research.catalogue.experiment import Line as TableLine
+from prolip.research.catalogue.experiment import Entry as TableLine
 from reference import compare as module
 from reference.__main__ import main
 from reference.compare import CHECKS, TOWER_LINES, Check, Line, compare, differences, published_parameters
@@ -61,7 +61,7 @@ def test_every_line_beside_a_published_figure_of_its_program_has_a_reference():
 def test_a_line_without_a_reference_is_noticed():
     experiment = EXPERIMENTS["few_shot_validation"]
     with pytest.raises(KeyError):
-        list(references(replace(experiment.lines[0], protocol="elsewhere"), experiment))
+        list(references(replace(experiment.entries[0], protocol="elsewhere"), experiment))
     with pytest.raises(KeyError):
         list(references(TableLine("", "", "plot", {"iterations": 5}), experiment))
 

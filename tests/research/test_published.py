@@ -195,7 +195,7 @@ def test_every_few_shot_table_has_our_method():
     """Beside tables of a search, of features, and of steps at test time."""
     others = {"grid_search", "umap", "timing_test_time", "parameters"}
     assert {
-        name for name, one in EXPERIMENTS.items() if all(line.method != "anchored" for line in one.lines)
+        name for name, one in EXPERIMENTS.items() if all(line.method != "anchored" for line in one.entries)
     } == others
-    ours = [line for one in EXPERIMENTS.values() for line in one.lines if line.method == "anchored"]
-    assert all("(ours)" in line.label and line.paper is None for line in ours)
+    ours = [line for one in EXPERIMENTS.values() for line in one.entries if line.method == "anchored"]
+    assert all("(ours)" in line.label and line.published_row is None for line in ours)

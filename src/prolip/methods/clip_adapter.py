@@ -156,7 +156,7 @@ class CLIPAdapter(LogitBiasMethod):
             self.epochs,
             "sgd",
             batch=32,
-            schedule="waves",
+            schedule="lp++",
             seed=self.seed,
         )
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import Task
-from prolip.core.arrays import Array, unit_rows
+from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.base import Shape
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised
@@ -31,6 +31,9 @@ from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
 from prolip.solvers import lam_value
 from prolip.solvers.adam import Steps, clap_steps
+
+
+UNIT = 1e-2  # prompts whose lengths differ from 1 by less have been normalised
 
 
 class TextResidual(PenalisedBias):
@@ -142,12 +145,19 @@ class TaskRes(PenalisedBiasMethod):
 
 
 def raw_texts(task: Task) -> Array:
-    """Class rows [K, D] as long as the text tower makes them: the mean of the prompts, not normalised.
+    """Class rows [K, D] as long as the text tower makes them: the mean of the prompts, not normalised."""
+    rows: Array = raw_prompts(task).mean(axis=0)
+    return rows
+
+
+def raw_prompts(task: Task) -> Array:
+    """Embeddings [templates, K, D] of the prompts, as long as the text tower makes them.
 
     Where only unit rows are known, they are taken to be s / 10 long, which is about CLIP's (8.7 on ViT-B/32).
     """
     text = task.text
     if text.features is None or text.projection is None:
-        return task.scale / 10 * text.rows
-    raw: Array = text.projection(text.features).mean(axis=0)
-    return raw
+        return task.scale / 10 * text.rows[None]
+    prompts = text.projection(text.features)
+    unit = bool(np.abs(row_lengths(prompts) - 1).max() < UNIT)
+    return task.scale / 10 * prompts if unit else prompts

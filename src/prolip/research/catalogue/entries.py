@@ -19,7 +19,6 @@ LRS = (1e-5, 1e-4, 1e-3, 1e-2)
 # equal validation accuracies wins.
 GRID_LRS = tuple(10.0**-k for k in range(2, 9))
 GRID_LAMS = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.0)
-AUTHORS_GRID = tuple({"lr": lr, "lam": lam} for lr, lam in product(GRID_LRS, GRID_LAMS))
 GRID_EXACT = tuple({"lam": lam} for lam in GRID_LAMS if lam)  # without a penalty there is no minimum
 
 
@@ -28,10 +27,17 @@ def power(lr: float) -> str:
     return f"1e-{round(-math.log10(lr))}"
 
 
+def precision(lam: str | float, lr: float = 1.0) -> Options:
+    """Return the authors' float16 where it makes a difference: without a penalty, and at very small rates."""
+    return {"precision": "float16"} if lam in ("0", 0.0) or lr < 2e-6 else {}
+
+
 def adam(lam: str | float, **more: Any) -> Options:
-    """Return options of the paper's training; without a penalty, the authors' float16 makes a difference."""
-    precision = {} if lam not in ("0", 0.0) else {"precision": "float16"}
-    return {"solver": "adam", "lam": lam, **precision, **more}
+    """Return options of the paper's training."""
+    return {"solver": "adam", "lam": lam, **precision(lam, more.get("lr", 1.0)), **more}
+
+
+AUTHORS_GRID = tuple({"lr": lr, "lam": lam, **precision(lam, lr)} for lr, lam in product(GRID_LRS, GRID_LAMS))
 
 
 def exact(lam: str | float = "1/N", **more: Any) -> Options:
@@ -60,20 +66,25 @@ def each_lr(method: str, label: str, options: Options, key: str | None = None) -
     return (*lines, named(method, label, key=key, options=options, averaged_over=OVER_LRS))
 
 
-def sums(solver: str, options: Options, alone: Options) -> tuple[Entry, ...]:
-    """Create lines of ProLIP alone, and with each of the others, by one solver."""
-    adam = solver == "adam"
-    end, how = ("_adam", "Adam") if adam else ("", "exact")
-    base = Entry(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, published_row="ProLIP" if adam else None)
-    options = {**options, "solver": "adam"} if adam else options
-    lines = [base]
+def sums(solver: str, options: Options, alone: Options, suffix: str = "") -> tuple[Entry, ...]:
+    """Create entries of ProLIP alone, and with each of the others, by one solver.
+
+    With a `suffix` they are at another rate than the paper's table, and have no published row.
+    """
+    steps = solver == "adam"
+    end, how = (f"_adam{suffix}", f"Adam{suffix.replace('_', ', lr=')}") if steps else ("", "exact")
+    published = steps and not suffix
+    row = "ProLIP" if published else None
+    base = Entry(f"prolip{end}", f"ProLIP, {how}", "prolip", alone, published_row=row)
+    options = {**options, "solver": "adam"} if steps else options
+    entries = [base]
     for name, label in (("rla", "RLA"), ("tip_adapter_f", "Tip-Adapter-F"), ("task_res", "TaskRes")):
         key, label = f"prolip+{name}", f"ProLIP + {label}"
-        paper = label if adam else None
-        lines.append(
-            Entry(f"{key}{end}", f"{label}, {how}", key, options, published_row=paper, gain_over=base.key)
+        row = label if published else None
+        entries.append(
+            Entry(f"{key}{end}", f"{label}, {how}", key, options, published_row=row, gain_over=base.key)
         )
-    return tuple(lines)
+    return tuple(entries)
 
 
 # Options that authors have for single datasets: prompts, epochs, rates. CoOp's zero-shot prompts are each
@@ -113,6 +124,8 @@ _TIP_OPTIONS: dict[str, Options] = {
 ZERO = named("zero_shot", "Zero-shot", published_row="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
 CROPS: Options = {"view_area": 0.08}  # new ones in each epoch, as in CoOp's program and those after it
+# CLAP's program, for all that it compares with: crops of its own, and prompts.
+CLAP_PROGRAM: dict[str, Any] = {"template": "clap", "view_area": 0.08}
 COOP = named("coop", "CoOp", options=CROPS, by_dataset=_COOP_OPTIONS)
 # CoCoOp's authors' run of CoOp.
 COOP_PHRASE = named(

@@ -6,6 +6,7 @@ from itertools import product
 from prolip.research.catalogue.entries import (
     ANCHORED,
     AUTHORS_GRID,
+    CLAP_PROGRAM,
     COCOOP,
     COOP,
     COOP_PHRASE,
@@ -41,7 +42,7 @@ _SENSITIVITY = (
     *(
         named(
             "prolip", f"ProLIP, lr={power(lr)}, lam={lam:g}", key=f"lr{power(lr)}_lam{lam:g}",
-            options=adam(lam, lr=lr, **({"precision": "float16"} if lr == 1e-6 else {})),
+            options=adam(lam, lr=lr),
         )
         for lr, lam in product((1e-6, *LRS), (1.0, 0.1, 0.01, 0.0))
     ),
@@ -64,6 +65,7 @@ _MAPLE = (
     named("maple", "MaPLe †", key="maple_shared", options={"shared": True}),
     named("maple", "MaPLe ‡"),
 )
+_IMAGENET_BATCH = {"imagenet": {"batch_size": 256}}  # as main_imagenet.py shuffles its images
 _ZERO_COOP = replace(ZERO, template="coop")
 _COOP_4 = named("coop", "CoOp", key="coop_4", options={"contexts": 4, "epochs": 50, **CROPS})
 
@@ -85,11 +87,12 @@ _ALL = (
         "validation_free", "Few-shot classification without a validation set", "Table 2b", "few_shot",
         (
             ZERO, PROGRAD, PLOT,
-            named("task_res", "TaskRes", options={"solver": "sgd"}, template="clap"), TASK_RES[1],
-            named("clap_tip_adapter_f", "Tip-Adapter-F", template="clap"),
+            named("task_res", "TaskRes", options={"solver": "sgd"}, **CLAP_PROGRAM), TASK_RES[1],
+            named("clap_tip_adapter_f", "Tip-Adapter-F", **CLAP_PROGRAM),
             Entry("tip_adapter_f", "Tip-Adapter-F, its authors' steps", "tip_adapter_f"),
+            named("clap_cross_modal", "Cross-modal LP", **CLAP_PROGRAM),
             Entry("cross_modal", "Cross-modal LP, exact", "cross_modal"),
-            named("clap", "CLAP", options={"solver": "sgd"}, template="clap"),
+            named("clap", "CLAP", options={"solver": "sgd"}, **CLAP_PROGRAM),
             Entry("clap_exact", "CLAP, exact", "clap", {"solver": "exact"}),
             PROLIP, EXACT,
             ANCHORED,
@@ -186,9 +189,18 @@ _ALL = (
     Experiment(
         "full_tuning", "Full and last-layer fine-tuning", "Table 6", "few_shot",
         (
-            ZERO, named("full", "Full fine-tuning", options={"lr": 1e-5}),
-            named("last_layer", "Last layer, lr=1e-5", key="last_layer_lr1e-5", options={"lr": 1e-5}),
-            named("last_layer", "Last layer, lr=1e-4", key="last_layer_lr1e-4", options={"lr": 1e-4}),
+            ZERO, named("full", "Full fine-tuning", options={"lr": 1e-5}, by_dataset=_IMAGENET_BATCH),
+            *(
+                named(
+                    "last_layer", f"Last layer, lr={lr}", key=f"last_layer_lr{lr}",
+                    options={"lr": float(lr)}, by_dataset=_IMAGENET_BATCH,
+                )
+                for lr in ("1e-5", "1e-4")
+            ),
+            Entry(
+                "full_regularised", "Full fine-tuning, lam=1/N", "full", {"lr": 1e-5, "lam": "1/N"},
+                by_dataset=_IMAGENET_BATCH,
+            ),
             *(
                 named("prolip", f"ProLIP, lam={lam}", key=f"prolip_lam{lam}", options=adam(lam, lr=1e-5))
                 for lam in ("0", "1/N", "1/N^2")
@@ -196,6 +208,7 @@ _ALL = (
             ANCHORED,
         ),
         published="full_tuning",
+        note="The regularised form is that of Gouk et al., of which section 4 says that it is less effective.",
     ),
     Experiment(
         "siglip", "ProLIP with SigLIP", "Table 7", "few_shot",
@@ -215,12 +228,14 @@ _ALL = (
             ANCHORED,
         ),
         models=("SigLIP ViT-B/16",), views=1, validation="shots", published="siglip",
+        deviation="learning rates",
         note="One view. The paper does not say which matrix it tunes; here it is the pooling head's fc2.",
     ),
     Experiment(
         "complementarity", "Complementarity to other methods", "Table 8", "few_shot",
         (
             ZERO, *sums("exact", {"prolip.lam": "1/N"}, exact()), *sums("adam", {}, adam("1/N", lr=1e-4)),
+            *sums("adam", {"lr": 1e-2}, adam("1/N", lr=1e-2), suffix="_1e-2"),
             replace(ANCHORED, gain_over="prolip"),
         ),
         published="complementarity",

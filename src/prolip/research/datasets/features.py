@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,7 +79,7 @@ class FeatureDataset:
     def read(cls, path: str | Path) -> FeatureDataset:
         """Read an .npz file; its name becomes the dataset's."""
         path = Path(path)
-        arrays = read_arrays(path)
+        arrays = _from_embed(read_arrays(path))
         if unknown := [name for name in arrays if name not in _ARRAYS]:
             raise InputError(f"{path} has {', '.join(unknown)}: the arrays are called {', '.join(_ARRAYS)}")
         if missing := [name for name in ("x", "y") if name not in arrays]:
@@ -147,3 +147,14 @@ class FeatureDataset:
             if not len(found.get(name, ())):
                 raise InputError(f"{self.name} has no {name} images")
         return found
+
+
+def _from_embed(arrays: dict[str, Array]) -> dict[str, Array]:
+    """Return the arrays of a file of `prolip embed` by the names that they have here."""
+    if not {"embeddings", "paths"} <= arrays.keys() or "x" in arrays:
+        return arrays
+    places = [PurePath(str(path)).parts for path in arrays["paths"]]
+    classes = np.array([parts[-2] if len(parts) > 1 else "" for parts in places])
+    splits = np.array([parts[-3] if len(parts) > 2 else "" for parts in places])
+    found = {"x": arrays["embeddings"], "y": classes}
+    return {**found, "split": splits} if {*splits.tolist()} <= {*_SPLITS} else found

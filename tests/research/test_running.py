@@ -1,0 +1,567 @@
+"""Experiments from plan to results, on a tiny encoder and a few coloured images."""
+
+import dataclasses
+import functools
+import json
+import lzma
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pictures import blotch
+from prolip import methods
+from prolip.core import InputError, UsageError
+from prolip.core.errors import UnknownNameError
+from prolip.data.sampling import sample_support
+from prolip.io.environment import MissingPackageError
+from prolip.io.pool import open_pool
+from prolip.methods import registry
+from prolip.research.catalogue import Entry, Experiment, find_experiment
+from prolip.research.datasets import DATASETS, find_dataset, read_dataset
+from prolip.research.protocols import encoded_dataset
+from prolip.research.protocols.protocols import PROTOCOLS, adapt_at_test_time, transfer
+from prolip.research.protocols.run import Run
+from prolip.research.reporting.results import Results
+from prolip.research.running import result_key
+from prolip.research.running.encoding import DamagedFileError, read_encoding
+from prolip.research.running.estimate import Timings, guess_seconds
+from prolip.research.running.pack import Pack, write_pack
+from prolip.research.running.plan import NoDatasetsError, make_plan
+from prolip.research.running.result_store import ResultStore, ResultStoreError
+from prolip.research.running.run import dry_run, execute_job, run_jobs, run_plan
+from prolip.research.running.source import Images
+from tiny_bench import SMALL, Nothing, TinyEncoder, jobs_of, plan_on
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
+
+
+def accuracies(path, experiment="small"):
+    results = Results.read(experiment, path)
+    return {one.run.to_json(): one.result["accuracy"] for one in results.runs}
+
+
+def run_here(plan, photos, path, **options):
+    return run_plan(plan, Images(photos.parent), path, jobs=1, **options)
+
+
+# Plans
+
+
+def test_a_plan_has_every_combination_once(photos):
+    plan = plan_on(photos)
+    assert plan.models == ("offline",)  # a folder of images: not the paper's data, so not its model
+    assert len(plan.runs) == 1 + 4 + 8  # zero-shot once; shots x seeds; both learning rates
+    assert len({run.to_json() for run in plan.runs}) == len(plan.runs)
+
+
+def test_a_selection_narrows_a_plan_and_survives_the_store(photos, tmp_path):
+    plan = plan_on(photos, entries=("prolip",), shots=(2, None), seeds=(5,), views=1)
+    assert [(run.shots, run.seed, run.views) for run in plan.runs] == [(2, 5, 1), (None, 5, 1)]
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        store.add_plan(plan, ["a", "b"])
+        assert store.last_plan("small")[0] == plan
+
+
+def test_a_line_with_options_is_a_line_of_its_own(photos):
+    plan = plan_on(photos, entries=("prolip:lam=0.5:solver=adam:epochs=3", "adam:lr=0.1", "gda"), seeds=(1,))
+    first, second, third = plan.experiment.entries
+    assert first.options == {"lam": 0.5, "solver": "adam", "epochs": 3}
+    assert (second.options["lr"], third.method) == (0.1, "gda")
+    assert [run.shots for run in plan.runs] == [1, 2] * 3  # one learning rate is left
+    for wrong in ("prolip:lamm=1", "prolip:lam=1:lr", "prolip:epochs=many"):
+        with pytest.raises(UsageError):
+            plan_on(photos, entries=(wrong,))
+
+
+def test_unknown_lines_and_datasets_are_named(photos, tmp_path):
+    with pytest.raises(UnknownNameError) as error:
+        plan_on(photos, entries=("prolipp",))
+    assert "prolip" in error.value.suggestions
+    with pytest.raises(UnknownNameError):
+        make_plan(SMALL, Images(photos.parent), datasets=("photo",))
+    with pytest.raises(NoDatasetsError):
+        make_plan(SMALL, Images(tmp_path))
+
+
+def test_what_is_named_twice_is_planned_once(photos):
+    given = {"seeds": (1, 2), "shots": (1,), "models": ("offline",)}
+    once = make_plan(SMALL, Images(photos.parent), datasets=("photos",), **given)
+    twice = {name: values * 2 for name, values in given.items()}
+    assert make_plan(SMALL, Images(photos.parent), datasets=("photos", "photos/"), **twice) == once
+
+
+def test_a_path_to_a_dataset_is_refused_with_the_options_for_it(photos):
+    with pytest.raises(UsageError) as error:
+        make_plan(SMALL, Images(photos.parent.parent), datasets=(f"{photos.parent.name}/photos",))
+    assert f'data="{photos.parent}" datasets="photos"' in str(error.value)
+
+
+def test_validation_images_where_there_are_none_are_refused(photos):
+    for name in ("base_to_new", "cross_dataset"):
+        with pytest.raises(UsageError):
+            plan_on(photos, find_experiment(name), validation="shots")
+    with pytest.raises(UsageError):
+        plan_on(photos, validation="shots", shots=(None,))
+
+
+def test_templates_that_would_not_reach_a_line_are_refused(photos):
+    prompts = {"templates": ("a drawing of a {}.",), "seeds": (1,)}
+    with pytest.raises(UsageError):
+        plan_on(photos, find_experiment("validation_free"), **prompts)  # CLAP has its own
+    with pytest.raises(UsageError):
+        plan_on(photos, find_experiment("lora"), **prompts)
+    assert plan_on(photos, find_experiment("validation_free"), entries=("zero_shot",), **prompts).runs
+
+
+def test_features_that_no_memory_holds_are_refused_with_their_size(photos, monkeypatch):
+    monkeypatch.setattr("prolip.research.running.source.MAX_SUPPORT_BYTES", 100)
+    with pytest.raises(InputError):
+        jobs_of(plan_on(photos), photos)
+
+
+# Keys
+
+
+def test_a_corrected_training_label_is_another_run(photos, monkeypatch):
+    plan = plan_on(photos, entries=("prolip",), shots=(None,), seeds=(1,))
+    before = jobs_of(plan, photos)
+
+    def corrected(name, root):
+        found = read_dataset(name, root)
+        train = found.splits["train"]
+        labels = [1 - train.labels[0], *train.labels[1:]]
+        return dataclasses.replace(
+            found, splits={**found.splits, "train": dataclasses.replace(train, labels=labels)}
+        )
+
+    monkeypatch.setattr("prolip.research.running.source.read_dataset", corrected)
+    after = jobs_of(plan, photos)
+    assert read_encoding(Path(after[0].files[0])).dataset.splits["train"].labels[0] == 1
+    assert read_encoding(Path(before[0].files[0])).dataset.splits["train"].labels[0] == 0
+    assert after[0].key != before[0].key
+
+
+def test_a_key_depends_on_the_images_of_its_run(photos):
+    whole = plan_on(photos)
+    place = next(i for i, run in enumerate(whole.runs) if run.method == "prolip" and run.shots == 1)
+    run = whole.runs[place]
+    alone = dataclasses.replace(whole, runs=(run,))
+    before = jobs_of(whole, photos)[place].key
+    assert jobs_of(alone, photos)[0].key == before  # whatever else is prepared with it
+
+    train = read_dataset("photos", photos.parent).splits["train"]
+    drawn = sample_support(train.labels, 1, run.seed)
+    other = next(path for i, path in enumerate(train.images) if i not in drawn)
+    blotch((1, 2, 3), 1).save(other)
+    assert jobs_of(alone, photos)[0].key == before
+    blotch((1, 2, 3), 2).save(train.images[drawn[0]])
+    assert jobs_of(alone, photos)[0].key != before
+
+
+def test_a_key_depends_on_the_code_and_the_libraries_that_the_run_uses(monkeypatch, tmp_path):
+    plain, tower = Run("prolip"), Run("zero_shot", protocol="test_time_prolip")
+    changed, real = [], result_key._code
+
+    def keys(*files, **libraries):
+        result_key._version.cache_clear()
+        known = {"numpy": "2.0", "scipy": "1.14", "onnxruntime": "1.20", "torch": "2.6", "peft": "0.15"}
+        monkeypatch.setattr(result_key, "_installed", lambda name: (known | libraries).get(name, "absent"))
+        monkeypatch.setattr(result_key, "_code", lambda file: f"{file.name in files}{real(file)}")
+        changed[:] = result_key.result_key(plain, "inputs"), result_key.result_key(tower, "inputs")
+        return list(changed)
+
+    before = keys()
+    assert keys() == before
+    assert result_key.result_key(plain, "other inputs") != before[0]
+    for same, *other in (
+        ((False, False), "objective.py"), ((True, True), "tip_adapter.py"), ((True, False), "test_time.py"),
+    ):  # fmt: skip
+        assert tuple(a == b for a, b in zip(keys(*other), before, strict=True)) == same, other
+    for library, same in (("numpy", [False, False]), ("torch", [True, False]), ("peft", [True, False])):
+        assert [a == b for a, b in zip(keys(**{library: "99"}), before, strict=True)] == same
+    result_key._version.cache_clear()
+    first, second = (tmp_path / name for name in ("first.py", "second.py"))
+    first.write_text('"""Words."""\nx = 1\n')
+    second.write_text('"""Other words."""\nx = 1  # a comment\n')
+    assert real(first) == real(second)
+
+
+# Files of features and packs
+
+
+def test_encoded_datasets_come_back_from_their_files(photos):
+    (file,) = {file for job in jobs_of(plan_on(photos), photos) for file in job.files}
+    dataset = read_encoding(Path(file)).dataset
+    assert dataset.classes == ("blue", "green", "red")
+    train = dataset.splits["train"]
+    assert (train.x.shape[0], train.x.dtype) == (2, np.float16)
+    assert train.take(train.indices[:2].tolist())[0].dtype == np.float32
+    assert len(dataset.splits["test"].labels) == 12
+    assert dataset.texts["own"].features.shape == (1, 3, 6)
+
+
+def test_lines_with_other_crops_have_views_of_their_own(photos):
+    wide = dataclasses.replace(SMALL.entries[1], key="wide", view_area=0.08)
+    plan = plan_on(photos, dataclasses.replace(SMALL, entries=(SMALL.entries[1], wide)), seeds=(1,), shots=(2,))
+    usual, other = (
+        read_encoding(Path(job.files[0])).dataset.splits["train"].x for job in jobs_of(plan, photos)
+    )
+    assert np.array_equal(usual[0], other[0])  # the centre
+    assert not np.array_equal(usual[1], other[1])
+
+
+def test_a_damaged_file_of_features_fails_its_runs_with_one_line(photos):
+    jobs = jobs_of(plan_on(photos), photos)
+    path = Path(jobs[0].files[0])
+    path.write_bytes(path.read_bytes()[:100])
+    outcome = execute_job(jobs[0])
+    assert outcome.result is None
+    assert outcome.error.startswith("DamagedFileError: ")
+
+
+@pytest.fixture
+def pack(photos, tmp_path):
+    plan = plan_on(photos, views=1)
+    write_pack(tmp_path / "pack", plan, Images(photos.parent).encode(plan))
+    return Pack(tmp_path / "pack")
+
+
+def test_a_pack_runs_without_images_and_gives_the_same_results(pack, photos, tmp_path):
+    plan = plan_on(photos, views=1)
+    run_here(plan, photos, tmp_path / "images.sqlite")
+    shutil.rmtree(photos)
+    again = make_plan(SMALL, pack)
+    assert again == plan
+    assert run_plan(again, pack, tmp_path / "pack.sqlite", jobs=2).done == len(plan.runs)
+    assert accuracies(tmp_path / "images.sqlite") == accuracies(tmp_path / "pack.sqlite")
+
+
+def test_a_pack_names_what_it_lacks(pack):
+    for other, lacking in (
+        ({"views": 2}, "2 views"),
+        ({"models": ("RN101",)}, 'model="RN101"'),
+        ({"templates": ("a drawing of a {}.",)}, "other templates"),
+        ({"validation": "shots"}, 'validation="shots"'),
+        ({"seeds": (7,)}, "seeds 7"),
+    ):
+        with pytest.raises(InputError) as error:
+            pack.check(make_plan(SMALL, pack, **other))
+        assert lacking in str(error.value)
+
+
+def test_a_pack_lists_its_images_and_licences_and_nothing_of_the_machine(pack, photos, tmp_path):
+    about = json.loads((tmp_path / "pack" / "pack.json").read_text())
+    assert (about["precision"], about["about"]["photos"]["licence"]) == ("float16", "not known")
+    splits = json.loads(lzma.decompress((tmp_path / "pack" / "splits" / "photos.json.xz").read_bytes()))
+    train = read_dataset("photos", photos.parent).splits["train"]
+    for (path, label, name), image, expected in zip(splits["train"], train.images, train.labels, strict=True):
+        assert ((Path(train.root) / path).resolve(), label) == (image.resolve(), expected)
+        assert name == train.classes[label]
+    text = b"".join(file.read_bytes() for file in (tmp_path / "pack").rglob("*") if file.is_file())
+    assert str(tmp_path).encode() not in text
+
+
+def test_a_damaged_pack_is_refused(pack, tmp_path):
+    plan = make_plan(SMALL, pack)
+    file = tmp_path / "pack" / "photos.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DamagedFileError):
+        pack.open(plan)
+    about = json.loads((tmp_path / "pack" / "pack.json").read_text("utf-8"))
+    for other in ({"seeds": 5}, {"views": "x"}, {"datasets": "dtd"}, {"model": 3}, {"kind": "other"}):
+        (tmp_path / "pack" / "pack.json").write_text(json.dumps({**about, **other}))
+        with pytest.raises(InputError):
+            Pack(tmp_path / "pack")
+
+
+def test_lines_that_need_images_do_not_run_from_a_pack(pack):
+    plan = make_plan(find_experiment("full_tuning"), pack, entries=("zero_shot", "full"))
+    assert [entry.key for entry in plan.experiment.entries] == ["zero_shot"]
+    with pytest.raises(UsageError):
+        make_plan(find_experiment("full_tuning"), pack, entries=("full",))
+
+
+# The store
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "mine.db")) as mine, mine:
+        mine.execute("CREATE TABLE photos (name)")
+    before = (tmp_path / "mine.db").read_bytes()
+    for reading in (False, True):
+        with pytest.raises(InputError):
+            ResultStore(tmp_path / "mine.db", reading=reading)
+    assert (tmp_path / "mine.db").read_bytes() == before
+
+
+def test_a_result_is_written_once(photos, tmp_path):
+    plan = plan_on(photos, entries=("prolip",), shots=(1,), seeds=(1,))
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        store.add_plan(plan, ["a"])
+        store.add_failure("a", "too early")
+        assert store.last_plan("small")[1][0].error == "too early"
+        store.add_result("a", plan.runs[0], {"accuracy": 0.5}, 1.0)
+        store.add_result("a", plan.runs[0], {"accuracy": 0.7}, 1.0)
+        (found,) = store.last_plan("small")[1]
+    assert (found.result, found.error) == ({"accuracy": 0.5}, None)
+
+
+# Running
+
+
+def test_results_do_not_depend_on_the_processes(photos, tmp_path):
+    plan = plan_on(photos)
+    for jobs in (1, 2):
+        assert run_plan(plan, Images(photos.parent), tmp_path / f"{jobs}.sqlite", jobs=jobs).done == 13
+    assert accuracies(tmp_path / "1.sqlite") == accuracies(tmp_path / "2.sqlite")
+
+
+def test_a_failure_is_a_row_and_is_tried_again(photos, tmp_path):
+    broken = Experiment(
+        "broken",
+        "",
+        "",
+        "few_shot",
+        (Entry("bad", "Bad", "prolip", {"lam": -1.0}), Entry("good", "Good", "prolip", {"lam": 1.0})),
+        shots=(1,),
+        seeds=(1,),
+        views=1,
+    )
+    plan = plan_on(photos, broken)
+    for _ in range(2):
+        counts = run_here(plan, photos, tmp_path / "r.sqlite")
+        assert (counts.done, counts.failed, counts.total) == (1, 1, 2)
+    bad, good = Results.read("broken", tmp_path / "r.sqlite").runs
+    assert "lam" in bad.error
+    assert good.result
+
+
+def test_a_finished_plan_runs_nothing(photos, tmp_path):
+    plan, calls = plan_on(photos), []
+    assert run_here(plan, photos, tmp_path / "r.sqlite", progress=calls.append).done == 13
+    assert (calls[-1].done, calls[-1].total, len(calls)) == (13, 13, 13)
+    assert run_here(plan, photos, tmp_path / "r.sqlite", progress=calls.append).done == 13
+    assert len(calls) == 13
+
+
+def test_every_line_runs_with_the_first_seed_before_the_others_do(photos, tmp_path):
+    jobs, seeds = jobs_of(plan_on(photos), photos), []
+
+    class Pool:
+        def imap_unordered(self, function, waiting):
+            seeds.extend(job.run.seed for job in waiting)
+            return map(function, waiting)
+
+    with ResultStore(tmp_path / "r.sqlite") as store:
+        run_jobs(store, jobs, Pool())
+    assert seeds == sorted(seeds)
+
+
+def test_a_run_that_two_lines_share_is_run_once(photos, tmp_path):
+    same = {"lam": "1/N"}
+    twins = dataclasses.replace(SMALL, entries=tuple(Entry(x, x, "prolip", same) for x in "ab"), name="twins")
+    plan = plan_on(photos, twins, shots=(1,), seeds=(1,))
+    counts = run_here(plan, photos, tmp_path / "r.sqlite")
+    assert (len(plan.runs), counts.total) == (2, 1)
+    first, second = Results.read("twins", tmp_path / "r.sqlite").runs
+    assert first.result == second.result
+
+
+def test_the_device_reaches_the_towers(photos, monkeypatch):
+    pytest.importorskip("torch")
+    devices = []
+
+    def load(name, device="auto"):
+        devices.append(device)
+        return TinyEncoder()
+
+    run = Run("zero_shot", shots=1, protocol="test_time_prolip", dataset="photos", encoder="offline")
+    (job,) = jobs_of(dataclasses.replace(plan_on(photos), runs=(run,)), photos)
+    encoded_dataset._load.cache_clear()
+    monkeypatch.setattr("prolip.encoders.load", load)
+    monkeypatch.setitem(PROTOCOLS, "test_time_prolip", functools.partial(adapt_at_test_time, views=2))
+    assert execute_job(job._replace(device="cuda:7")).error is None
+    encoded_dataset._load.cache_clear()
+    assert devices == ["cuda:7"]
+
+
+class Mine(methods.get("zero_shot")):
+    """A method of a user's own."""
+
+
+def count_images(dataset, run):
+    """A protocol of a user's own."""
+    return {"accuracy": len(dataset.splits["test"].labels) / 100}
+
+
+TABLE = Experiment("table", "A table", "ours", f"{__name__}:count_images", (Entry("gda", "GDA", "gda"),))
+
+
+def test_methods_protocols_and_experiments_of_ones_own(photos, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry._METHODS, "mine", Mine)
+    plan = plan_on(photos, entries=("zero_shot", "mine", "rla"), shots=(1,), seeds=(1,), views=1)
+    assert run_here(plan, photos, tmp_path / "r.sqlite").done == 3
+    zero, mine, _ = (one.result["accuracy"] for one in Results.read("small", tmp_path / "r.sqlite").runs)
+    assert mine == zero
+    table = find_experiment(f"{__name__}:TABLE")
+    assert run_here(plan_on(photos, table, shots=(1,), seeds=(1,)), photos, tmp_path / "t.sqlite").done == 1
+    assert [*accuracies(tmp_path / "t.sqlite", "table").values()] == [0.12]
+    with pytest.raises(UnknownNameError):
+        find_experiment("nothing")
+
+
+def test_an_incomplete_dataset_is_noticed(photos, tmp_path, monkeypatch):
+    known = find_dataset("dtd")
+    sizes = {"train": 18, "test": 12}
+    for classes, expected in ((3, {}), (4, {"photos": "3 of 4 classes"})):
+        dataset = dataclasses.replace(known, name="photos", sizes=sizes, classes=classes)
+        monkeypatch.setitem(DATASETS, "photos", dataset)
+        plan = plan_on(photos, entries=("zero_shot",), models=("offline",))
+        run_here(plan, photos, tmp_path / f"{classes}.sqlite")
+        assert Results.read("small", tmp_path / f"{classes}.sqlite").plan.incomplete == expected
+
+
+def test_what_is_missing_is_found_before_encoding(photos, tmp_path, monkeypatch):
+    plan = plan_on(photos)
+    with pytest.raises((ResultStoreError, InputError)):
+        run_plan(plan, Nothing(), tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError):
+        run_plan(plan, Nothing(), tmp_path / "r.sqlite", ray="local")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError):
+        plan_on(photos, find_experiment("umap"))
+
+
+SWEEP = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+import prolip.encoders
+from tiny_bench import TinyEncoder, plan_on
+from prolip.research.running.run import run_plan
+from prolip.research.running.source import Images
+if __name__ == "__main__":
+    prolip.encoders.load = lambda name, device="auto": TinyEncoder()
+    photos, results = map(Path, sys.argv[1:3])
+    run_plan(plan_on(photos, seeds=tuple(range(1, 20))), Images(photos.parent), results, jobs=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals of another process")
+def test_killed_and_started_again_it_ends_the_same(photos, tmp_path):
+    plan = plan_on(photos, seeds=tuple(range(1, 20)))
+    run_here(plan, photos, tmp_path / "whole.sqlite")
+    script, path = tmp_path / "sweep.py", tmp_path / "killed.sqlite"
+    script.write_text(SWEEP)
+    here = Path(__file__).parent
+    command = [sys.executable, script, photos, path, here, here.parent]
+    for stop in (signal.SIGKILL, signal.SIGINT):
+        sweep = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (path.exists() and count_results(path)):
+            time.sleep(0.02)
+        sweep.send_signal(stop)
+        sweep.wait(30)
+    assert run_here(plan, photos, path).done == 1 + 19 * 2 * 3
+    assert accuracies(path) == accuracies(tmp_path / "whole.sqlite")
+
+
+def count_results(path):
+    with closing(sqlite3.connect(path)) as database:
+        try:
+            return database.execute("SELECT count(*) FROM results").fetchone()[0]
+        except sqlite3.OperationalError:
+            return 0
+
+
+def test_a_pool_of_processes_computes_what_one_does(photos, tmp_path):
+    jobs = jobs_of(plan_on(photos, entries=("prolip",)), photos)
+    with open_pool(2) as pool:
+        found = {one.key: one.result["accuracy"] for one in pool.imap_unordered(execute_job, jobs)}
+    assert found == {job.key: execute_job(job).result["accuracy"] for job in jobs}
+
+
+# Estimates
+
+
+def test_a_dry_run_counts_what_is_done_and_times_the_rest(photos, tmp_path):
+    results = tmp_path / "r.sqlite"
+    half, whole = (plan_on(photos, entries=("prolip",), seeds=seeds) for seeds in ((1,), (1, 2)))
+    first = dry_run(half, results, 2)
+    assert (first.runs, first.done, first.guessed) == (2, 0, 2)
+    assert not results.exists()  # nothing is written
+    with ResultStore(results) as store:
+        for key, run in zip("ab", half.runs, strict=True):
+            store.add_result(key, run, {"accuracy": 0.5}, seconds=8.0)
+    then = dry_run(whole, results, 2)
+    assert (then.runs, then.done, then.guessed) == (4, 2, 0)
+    assert then.seconds == 2 * 8.0 / 2
+
+
+def test_what_was_not_timed_is_guessed_in_proportion():
+    """Runs took three times the guess: so will the others."""
+    small, large = (Run("prolip", dataset=name, shots=16, model="RN50") for name in ("eurosat", "imagenet"))
+    timings = Timings()
+    assert timings.estimate([large, large]) == 2 * guess_seconds(large) > 20 * guess_seconds(small)
+    timings.add(small, 3 * guess_seconds(small))
+    assert timings.knows(dataclasses.replace(small, seed=9))
+    assert timings.estimate([small, large]) == pytest.approx(3 * (guess_seconds(small) + guess_seconds(large)))
+
+
+def test_runs_through_a_tower_take_as_long_as_what_passes_through_it():
+    pytest.importorskip("torch")
+    run = Run("zero_shot", protocol="test_time_prolip", dataset="dtd", targets=())
+    larger = dataclasses.replace(run, dataset="imagenet")
+    assert guess_seconds(larger) / guess_seconds(run) == pytest.approx(50000 / 1692)
+    assert guess_seconds(larger) > 86_400 * 10  # 64 views of 50,000 images, on one core
+    prompts = Run("coop", dataset="dtd", shots=16)
+    assert guess_seconds(dataclasses.replace(prompts, dataset="imagenet")) > 100 * guess_seconds(prompts)
+
+
+# Through the towers
+
+
+@pytest.fixture
+def encoded(photos, monkeypatch):
+    """The photos as an encoded dataset, with its encoder."""
+    monkeypatch.setattr(encoded_dataset, "_load", lambda encoder, device: TinyEncoder())
+    return read_encoding(Path(jobs_of(plan_on(photos), photos)[0].files[0])).dataset
+
+
+def test_the_images_of_a_draw_are_those_of_its_features(encoded):
+    run = Run("zero_shot", shots=2, seed=2)
+    chosen = run.draw(encoded).train
+    assert chosen == sample_support(encoded.splits["train"].labels, 2, 2)
+    task, images = run.task(encoded, chosen), encoded.images("train", chosen)
+    assert len(images) == task.n == 6
+    encoder = encoded.load_encoder()
+    for i, image in enumerate(images):
+        again = encoder.encode(encoder.preprocess.centre(image)[None])
+        assert np.allclose(again[0], task.x[0, i], atol=1e-3)
+
+
+def test_at_test_time_one_step_leaves_the_model_almost_as_it_was(encoded):
+    """The step is 1e-4 a weight: accuracy stays, and only the given targets are measured."""
+    run = Run("zero_shot", shots=1)
+    plain = transfer(encoded, run, [encoded])
+    stepped = adapt_at_test_time(encoded, run, [encoded], views=3)
+    assert stepped["targets"].keys() == plain["targets"].keys() == {"photos"}
+    assert stepped["accuracy"] == pytest.approx(plain["accuracy"], abs=0.1)
+    with pytest.raises(InputError):
+        adapt_at_test_time(dataclasses.replace(encoded, encoder=""), run)
