@@ -10,8 +10,8 @@ from prolip.features import FeatureStore, extract
 from prolip.research.reporting.results import Results
 from prolip.research.running.run import run_plan
 from prolip.research.running.source import Images
-from tiny_bench import TinyEncoder, plan_on
 from test_features import noise
+from tiny_bench import TinyEncoder, plan_on
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own

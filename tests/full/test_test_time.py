@@ -15,8 +15,8 @@ from prolip.encoders import load
 from prolip.features import FeatureStore
 from prolip.research.catalogue import find_experiment
 from prolip.research.protocols.protocols import PROTOCOLS
-from prolip.research.running.plan import make_plan
 from prolip.research.running.encoding import read_encoding
+from prolip.research.running.plan import make_plan
 from prolip.research.running.run import prepare_jobs
 from prolip.research.running.source import Images
 from prolip.research.towers import test_time

@@ -55,7 +55,7 @@ def clap_tip_adapter_f(problem: Problem) -> Pair:
 
 
 def clap_cross_modal(problem: Problem) -> Pair:
-    """CLAP's steps on images and as many prompts; of several prompts a class, labels are mixed up as theirs."""
+    """CLAP's steps on images and as many prompts; several prompts a class have their labels."""
     numbers, text = Numbers(problem), problem.task.text
     prompts = numbers.s / 10 * numbers.t[None]
     if text.features is not None:

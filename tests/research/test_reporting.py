@@ -181,7 +181,8 @@ def test_a_line_is_compared_only_with_its_own_options():
     assert row.differences(line, chosen) == []
     for other in (
         {"options": {**line.options, "lr": 1e-3}}, {"averaged_over": ({"lr": 1e-4}, {"lr": 1e-3})},
-        {"template": "photo"}, {"validation": "shots"}, {"method": "rla"}, {"scale": 0.5}, {"view_area": 0.08},
+        {"template": "photo"}, {"validation": "shots"}, {"method": "rla"}, {"scale": 0.5},
+        {"view_area": 0.08},
     ):  # fmt: skip
         assert len(row.differences(dataclasses.replace(line, **other), chosen)) == 1
 
@@ -513,9 +514,7 @@ def test_models_are_not_mixed(name):
         value = 0.5 + 0.2 * ("ViT" in run.model)
         return {"accuracy": value, "base": value, "new": value}
 
-    results = made_up(
-        entry, result, models=("RN50", "ViT-B/16"), entries=keys, shots=(1, 2), seeds=(1, 2)
-    )
+    results = made_up(entry, result, models=("RN50", "ViT-B/16"), entries=keys, shots=(1, 2), seeds=(1, 2))
     cells = build(results).cells
     for model, value in (("RN50", 50), ("ViT-B/16", 70)):
         mine = cells[cells["group"].str.startswith(model)]

@@ -214,7 +214,9 @@ def test_encoded_datasets_come_back_from_their_files(photos):
 
 def test_lines_with_other_crops_have_views_of_their_own(photos):
     wide = dataclasses.replace(SMALL.entries[1], key="wide", view_area=0.08)
-    plan = plan_on(photos, dataclasses.replace(SMALL, entries=(SMALL.entries[1], wide)), seeds=(1,), shots=(2,))
+    plan = plan_on(
+        photos, dataclasses.replace(SMALL, entries=(SMALL.entries[1], wide)), seeds=(1,), shots=(2,)
+    )
     usual, other = (
         read_encoding(Path(job.files[0])).dataset.splits["train"].x for job in jobs_of(plan, photos)
     )
@@ -521,7 +523,9 @@ def test_what_was_not_timed_is_guessed_in_proportion():
     assert timings.estimate([large, large]) == 2 * guess_seconds(large) > 20 * guess_seconds(small)
     timings.add(small, 3 * guess_seconds(small))
     assert timings.knows(dataclasses.replace(small, seed=9))
-    assert timings.estimate([small, large]) == pytest.approx(3 * (guess_seconds(small) + guess_seconds(large)))
+    assert timings.estimate([small, large]) == pytest.approx(
+        3 * (guess_seconds(small) + guess_seconds(large))
+    )
 
 
 def test_runs_through_a_tower_take_as_long_as_what_passes_through_it():

@@ -1,7 +1,5 @@
 """A tiny encoder, a small experiment, and results that are made up."""
 
-from pathlib import Path
-
 import numpy as np
 
 from prolip.core import Head
@@ -100,5 +98,3 @@ def figures(table, label, group=""):
     """The cells of a row by column."""
     cells = table.cells[(table.cells["label"] == label) & (table.cells["group"] == group)]
     return {cell.column: cell for cell in cells.itertuples()}
-
-

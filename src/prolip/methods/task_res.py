@@ -32,7 +32,6 @@ from prolip.methods.selection import Splits, Tuning
 from prolip.solvers import lam_value
 from prolip.solvers.adam import Steps, clap_steps
 
-
 UNIT = 1e-2  # prompts whose lengths differ from 1 by less have been normalised
 
 

@@ -208,7 +208,7 @@ _ALL = (
             ANCHORED,
         ),
         published="full_tuning",
-        note="The regularised form is that of Gouk et al., of which section 4 says that it is less effective.",
+        note="The regularised form is that of Gouk et al., which section 4 calls less effective.",
     ),
     Experiment(
         "siglip", "ProLIP with SigLIP", "Table 7", "few_shot",

@@ -64,8 +64,7 @@ class Table:
             body = str(frame.to_markdown(index=False, disable_numparse=True, colalign=_alignment(frame)))
             return f"**{self.title}** ({self.unit})\n\n{body}\n\n" + "".join(f"- {note}\n" for note in notes)
         if style == "latex":
-            frame.columns = [_tex(name) for name in frame.columns]
-            latex: str = frame.to_latex(
+            latex: str = frame.rename(columns=_tex).to_latex(
                 index=False, escape=False, caption=f"{_tex(self.title)}, {_tex(self.unit)}.",
                 column_format="".join("l" if side == "left" else "r" for side in _alignment(frame)),
             )  # fmt: skip

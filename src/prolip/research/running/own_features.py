@@ -84,7 +84,7 @@ class OwnFeatures(Source):
             return text
         if encoder == OWN:
             raise UsageError(
-                f"{dataset.name} has no text: give `text` in the file, or the encoder by --model"
+                f"{dataset.name} has no text: give `text` in the file, or name the encoder: models=('clip',)"
             )
         read = encoders.load(encoder, self.device).text(list(dataset.classes or ()), DEFAULT)
         return replace(read, classes=tuple(dataset.classes or ()))

@@ -140,7 +140,7 @@ def _check_templates(experiment: Experiment) -> None:
     if fixed:
         raise UsageError(
             f"other templates do not reach {', '.join(fixed)}, whose programs have their own: leave out "
-            "--template, or name other entries by --line"
+            "templates, or name other entries"
         )
 
 

@@ -85,7 +85,7 @@ def _code(file: Path) -> str:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, False):
-            node.body = node.body[1:]
+            del node.body[0]
     return ast.dump(tree)
 
 

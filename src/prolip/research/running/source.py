@@ -187,7 +187,7 @@ def _check_size(what: str, images: int, views: int, width: int) -> None:
     if size > MAX_SUPPORT_BYTES:
         raise InputError(
             f"{what}: {images:,} images x {views} views x {width} features are {size / 2**30:,.0f} GB in "
-            f"memory, the limit is {MAX_SUPPORT_BYTES >> 30}: fewer views (--views 1), shots or datasets"
+            f"memory, the limit is {MAX_SUPPORT_BYTES >> 30}: fewer views (views=1), shots or datasets"
         )
 
 
