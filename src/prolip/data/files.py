@@ -80,42 +80,27 @@ def is_file(path: Path) -> bool:
 
 def listing(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the visible folders and files of a folder, each sorted by name."""
-    folders, files = _names(folder)
-    return [folder / name for name in folders], [folder / name for name in files]
+    try:
+        with os.scandir(folder) as entries:
+            visible = sorted((entry.name, entry.is_dir()) for entry in entries if not is_hidden(entry.name))
+    except OSError as error:
+        raise _unreadable(error, folder) from error
+    folders = [folder / name for name, is_folder in visible if is_folder]
+    return folders, [folder / name for name, is_folder in visible if not is_folder]
 
 
 def images_below(folder: Path) -> Iterator[Path]:
-    """Yield every image below a folder. Links to folders are not followed: they may be circular."""
-    waiting = [folder]
-    while waiting:
-        inside = waiting.pop()
-        folders, files = _names(inside, links=False)
-        for name in files:
-            if name[name.rfind(".") :].lower() in IMAGE_SUFFIXES:
-                yield inside / name
-        waiting += [inside / name for name in reversed(folders)]
+    """Yield every image below a folder, sorted. Links to folders are not followed: they may be circular."""
+
+    def fail(error: OSError) -> None:
+        raise _unreadable(error, folder) from error
+
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        for name in sorted(files):
+            if not is_hidden(name) and Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                yield Path(place, name)
 
 
-def _names(folder: Path, links: bool = True) -> tuple[list[str], list[str]]:
-    """Return sorted names of the visible folders and files; `links` includes links to folders."""
-    folders: list[str] = []
-    files: list[str] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if is_hidden(entry.name):
-                    continue
-                if not _is_folder(entry):
-                    files.append(entry.name)
-                elif links or not entry.is_symlink():
-                    folders.append(entry.name)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error.strerror or error}") from error
-    return sorted(folders), sorted(files)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link: opening it reports the error
-        return False
+def _unreadable(error: OSError, folder: Path) -> InputError:
+    return InputError(f"{error.filename or folder} cannot be read: {error.strerror or error}")

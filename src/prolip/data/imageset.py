@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
 from prolip.core.names import normalize_name, spelled
 from prolip.io.files import readable
+
+NEGATIVES = (
+    "none of these",
+    "background",
+    "none",
+)  # classes of a test set whose images show none of the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +24,6 @@ class LazyImage:
     name: str  # in predictions and messages
     # Returns a path, the bytes of a file, a PIL image or an array. Threads may call it at the same time.
     load: Callable[[], Any]
-    size: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -97,6 +102,21 @@ class ImageSet:
             labels=[self.labels[i] for i in indices],
             groups=None if self.groups is None else tuple(self.groups[i] for i in indices),
         )
+
+    def separate_negatives(self, known: Collection[str] = ()) -> tuple[ImageSet, list[Any]]:
+        """Return the images of classes, and the images of nothing: those of a class named as in NEGATIVES.
+
+        A name among the classes of a model, `known`, is a class.
+        """
+        names = [name.lower().replace("_", " ").strip() for name in self.classes]
+        keep = [k for k, name in enumerate(names) if name not in NEGATIVES or self.classes[k] in known]
+        number = {label: k for k, label in enumerate(keep)}
+        of_classes = self.subset([i for i, label in enumerate(self.labels) if label in number])
+        labels, classes = [number[label] for label in of_classes.labels], [self.classes[k] for k in keep]
+        negatives = [
+            image for image, label in zip(self.images, self.labels, strict=True) if label not in number
+        ]
+        return replace(of_classes, labels=labels, classes=classes), negatives
 
     def counts(self) -> dict[str, int]:
         """Return the number of images of each class."""
