@@ -4,9 +4,9 @@
 | --- | --- |
 | a folder per class; train/ val/ test/ of those | folders |
 | .csv, .tsv, .jsonl; metadata.csv and others in a folder | tables |
-| .parquet | parquet |
+| .parquet; a dataset of Hugging Face, also a folder of `save_to_disk` | arrow |
 | .zip, .tar, .tar.gz | archives |
-| datasets and data frames in memory, a folder of `save_to_disk` | objects |
+| datasets and data frames in memory | objects |
 """
 
 import os
@@ -17,17 +17,11 @@ from typing import Any
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
 from prolip.data.archives import Archive, is_archive
+from prolip.data.arrow import is_saved_dataset, load_saved_dataset, parquet_records
 from prolip.data.files import existing, images_below, is_file, is_image
 from prolip.data.folders import SPLITS, choose_split, class_folders, split_of, splits_in, table_in
 from prolip.data.imageset import ImageSet, LazyImage, class_names
-from prolip.data.objects import (
-    Records,
-    column_images,
-    is_saved_dataset,
-    load_saved_dataset,
-    object_records,
-)
-from prolip.data.parquet import parquet_records
+from prolip.data.objects import Records, column_images, object_records
 from prolip.data.tables import TABLE_SUFFIXES, Record, TableOptions, text_records
 
 Source = str | os.PathLike[str]

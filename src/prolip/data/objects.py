@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.arrays import to_numpy
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError
+from prolip.data.arrow import dataset_records
 from prolip.data.imageset import LazyImage
 from prolip.data.tables import Record, TableOptions, by_column
-from prolip.io.environment import require
 
 Records = dict[str, Iterator[Record]]  # by the names of splits, "" without splits
 
@@ -35,30 +35,14 @@ def object_records(
     place = type(source).__name__ if place is None else place
     if is_hugging_face(source):
         if not isinstance(source, dict):
-            return {"": _dataset_records(source, place, folder, options)}
+            return {"": dataset_records(source, place, folder, options)}
         return {
-            split: _dataset_records(each, f"{place}/{split}", folder, options)
+            split: dataset_records(each, f"{place}/{split}", folder, options)
             for split, each in source.items()
         }
     if _is_frame(source):
         return {"": _frame_records(source)}
     return {"": _pair_records(source, options)} if _has_pairs(source) else None
-
-
-def is_saved_dataset(folder: Path) -> bool:
-    """Whether `save_to_disk` of Hugging Face's datasets wrote this folder."""
-    return (folder / "dataset_dict.json").is_file() or (
-        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    )
-
-
-def load_saved_dataset(folder: Path) -> Any:
-    """Open a saved dataset; its images are read on access."""
-    datasets = require("datasets", "datasets", f"reading {folder}, a dataset of Hugging Face,")
-    try:
-        return datasets.load_from_disk(str(folder))
-    except Exception as error:  # of pyarrow, JSON or datasets, on a damaged folder
-        raise InputError(f"{folder} cannot be read: {str(error)[:200]}") from error
 
 
 def column_images(source: Any) -> list[LazyImage] | None:
@@ -99,65 +83,16 @@ def _has_pairs(source: Any) -> bool:
     return isinstance(item, (tuple, list)) and len(item) > 1
 
 
-def _dataset_records(source: Any, place: str, folder: Path, options: TableOptions) -> Iterator[Record]:
-    """Yield the records of a Hugging Face dataset, labels by their names."""
-    if not hasattr(source, "cast_column") or not hasattr(source, "__len__"):
-        raise UsageError(f"{place} is streamed, and has no length: collect it into a Dataset first")
-    source = source.with_format(None)
-    columns = dict(zip(by_column(source.column_names, place), source.column_names, strict=True))
-    types = {key: type(source.features[name]).__name__ for key, name in columns.items()}
-    cells: dict[str, list[Any]] = {}
-    for kind, feature in (("label", "ClassLabel"), ("split", ""), ("group", "")):
-        if key := _dataset_column(kind, feature, types, options):
-            cells[options.names(kind)[0]] = _dataset_values(source, columns[key])
-    image = _dataset_column("image", "Image", types, options)
-    content = source.select_columns([columns[image]] if image else [])
-    if image and types[image] == "Image":
-        undecoded = type(source.features[columns[image]])(decode=False)
-        content = content.cast_column(columns[image], undecoded)
-    for row in range(len(source)):
-        values = {name: column[row] for name, column in cells.items()}
-        if image:
-            load = partial(_dataset_image, content, columns[image], row, options, folder)
-            values[options.names("image")[0]] = LazyImage(f"{place}:{row}", load)
-        yield Record(f"{place}, row {row}", f"{place}:{row}", values, folder, tuple(columns))
-
-
-def _dataset_column(kind: str, feature: str, types: dict[str, str], options: TableOptions) -> str | None:
-    """Return the column that is named, else the first of this type, else the first of the usual names."""
-    named = options.names(kind)
-    typed = [name for name, each in types.items() if each == feature and len(named) > 1]
-    return next((name for name in (*typed, *named) if name in types), None)
-
-
-def _dataset_values(source: Any, column: str) -> list[Any]:
-    values, names = list(source[column]), getattr(source.features[column], "names", None)
-    return values if names is None else [dict(enumerate(names)).get(value) for value in values]
-
-
-def _dataset_image(content: Any, column: str, row: int, options: TableOptions, folder: Path) -> Any:
-    """Return the bytes or the path of a row's image."""
-    value = content[row][column]
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    if value is None:
-        raise InputError("the dataset has no image here")
-    return options.find(value, folder) if isinstance(value, str) else value
-
-
 def _frame_records(source: Any) -> Iterator[Record]:
     if hasattr(source, "collect"):  # a query of polars
         source = source.collect()
-    names = list(getattr(source, "column_names", source.columns))
-    keys = by_column(names, "the frame")
-    columns = [_column_values(source[name]) for name in names]
-    for row, cells in enumerate(zip(*columns, strict=True)):
-        yield Record(f"the frame, row {row}", f"row {row}", dict(zip(keys, cells, strict=True)))
-
-
-def _column_values(column: Any) -> list[Any]:
-    names = ("to_list", "to_pylist", "tolist")
-    return list(next(getattr(column, name) for name in names if hasattr(column, name))())
+    keys = by_column(list(getattr(source, "column_names", source.columns)), "the frame")
+    if hasattr(source, "to_dict") and not hasattr(source, "to_dicts"):  # of pandas
+        rows = source.to_dict("records")
+    else:
+        rows = source.to_dicts() if hasattr(source, "to_dicts") else source.to_pylist()
+    for row, cells in enumerate(rows):
+        yield Record(f"the frame, row {row}", f"row {row}", dict(zip(keys, cells.values(), strict=True)))
 
 
 def _pair_records(source: Any, options: TableOptions) -> Iterator[Record]:

@@ -80,11 +80,18 @@ class TableOptions:
     images_dir: Path | None = None  # None: the folder of the table
     inside: Path | None = None  # an unpacked archive, whose tables may not name files outside of it
 
+    def is_named(self, kind: str) -> bool:
+        """Whether the column of this kind has a name of the user's."""
+        return self._own_name(kind) is not None
+
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names that a column of this kind may have, in lower case."""
+        name = self._own_name(kind)
+        return COLUMNS[kind] if name is None else (column_key(name),)
+
+    def _own_name(self, kind: str) -> str | None:
         group = None if self.group_by == PARENT else self.group_by
-        chosen = {"image": self.image_column, "label": self.label_column, "group": group}.get(kind)
-        return COLUMNS[kind] if chosen is None else (column_key(chosen),)
+        return {"image": self.image_column, "label": self.label_column, "group": group}.get(kind)
 
     def column(self, kind: str, columns: Collection[str]) -> str | None:
         """Return which of these columns is the one of this kind."""
