@@ -304,7 +304,7 @@ def test_the_command_refuses_what_cannot_be_meant(tmp_path, prolip, arguments):
         assert code != 0, error
         assert len(error.splitlines()) == 1, error
     assert not (tmp_path / "new").exists()
-    assert Project.base_model(tmp_path / "old").name == "offline"
+    assert Project.base_model(tmp_path / "old") == "offline"
 
 
 def test_edits_do_not_wait_for_images(serve, monkeypatch):

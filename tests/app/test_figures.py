@@ -3,7 +3,7 @@
 from PIL import Image
 
 from pictures import COLOURS, blotch
-from prolip.app.figures import TrainedSnapshot, TrainingSet, count_flips, duplicate_groups
+from prolip.app.figures import TrainedSnapshot, TrainingSet, duplicate_groups
 from prolip.app.state import ImageRow, State
 from prolip.features import extract
 
@@ -23,9 +23,3 @@ def test_a_cropped_copy_is_found_and_another_colour_is_not(offline, tmp_path):
 
     assert found("01234") == [["3", "4"]]
     assert found("01") == found("0") == found("") == []
-
-
-def test_flips_count_images_that_became_right_or_wrong():
-    labels = {"a": "1", "b": "1", "c": "2", "new": "1"}
-    before, now = {"a": ["2"], "b": ["1"], "c": ["2"]}, {"a": ["1"], "b": ["2"], "c": ["2"], "new": ["1"]}
-    assert count_flips(before, now, labels) == {"right": 1, "wrong": 1}

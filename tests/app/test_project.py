@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip.app import edits
-from prolip.app.project import DATABASE, BaseModel, Project, ProjectInUseError
+from prolip.app.project import DATABASE, Project, ProjectInUseError, is_project, labelled_images
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError, UsageError
 
@@ -183,13 +183,12 @@ def test_the_name_is_that_of_the_folder_wherever_one_stands(tmp_path, monkeypatc
 
 
 def test_a_model_that_is_named_is_recorded(tmp_path):
-    mine = SimpleNamespace(name="hf:mine", fingerprint="f" * 16)
-    assert Project.base_model(tmp_path / "p") == BaseModel("offline")
+    mine = SimpleNamespace(name="hf:mine")
+    assert Project.base_model(tmp_path / "p") == "offline"
     for encoder, expected in ((None, "offline"), (mine, "hf:mine"), (None, "hf:mine")):
         with Project.open(tmp_path / "p", encoder) as project:
             assert project.model == expected
-        assert Project.base_model(tmp_path / "p").name == expected
-    assert Project.base_model(tmp_path / "p").fingerprint == "f" * 16
+        assert Project.base_model(tmp_path / "p") == expected
 
 
 @pytest.mark.parametrize(
@@ -310,7 +309,7 @@ def write_format2(folder, torn=b""):
 @pytest.mark.parametrize("torn", [b"", b'{"about": "half a li', b"\0" * 99 + b"\n"])
 def test_a_project_of_the_former_format_is_converted_once(tmp_path, torn):
     expected = write_format2(tmp_path / "p", torn)
-    assert Project.base_model(tmp_path / "p") == BaseModel("clip", "f" * 16)
+    assert Project.base_model(tmp_path / "p") == "clip"
     with Project.open(tmp_path / "p") as project:
         assert project.state == expected
         project.commit(lambda s: edits.add_class(s, "cow"))
@@ -323,7 +322,7 @@ def test_a_project_of_a_stranger_leads_to_no_other_file(tmp_path):
         add(project)
     (tmp_path / "mine").write_text("years of work")
     with sqlite3.connect(tmp_path / "p" / DATABASE) as database:
-        database.execute("INSERT INTO images VALUES ('../../../mine', 'x', NULL, 0, 0, 1)")
+        database.execute("INSERT INTO images VALUES ('../../../mine', '{\"name\": \"x\"}')")
     database.close()
     with pytest.raises(InputError), Project.open(tmp_path / "p"):
         pass
@@ -350,3 +349,16 @@ def test_a_killed_program_loses_nothing_that_it_acknowledged(tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
     assert run.returncode == 0, run.stderr
     assert f"'kills': {KILLS}" in run.stdout
+
+
+def test_labelled_images_are_those_to_train_on_or_to_test_with(tmp_path):
+    with Project.open(tmp_path / "p") as project:
+        key = project.commit(lambda s: edits.add_class(s, "cat")).classes
+        (key,) = key
+        for image, label, test in ((A, key, False), (B, key, True), (C, None, False)):
+            project.commit(
+                lambda s, row=(image, f"{image[0]}.jpg", label, "", test): edits.add_image(s, *row)
+            )
+    assert is_project(tmp_path / "p")
+    assert labelled_images(tmp_path / "p") == {"cat": [tmp_path / "p" / "images" / "aa" / A]}
+    assert labelled_images(tmp_path / "p", test=True) == {"cat": [tmp_path / "p" / "images" / "bb" / B]}

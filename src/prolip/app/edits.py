@@ -27,7 +27,7 @@ def add_class(state: State, name: str, images: Sequence[str] = ()) -> Change:
     key = str(state.next_class)
     _require_distinct(state, key, row)
     members: dict[str, ImageRow | None] = {
-        image: replace(image_row, label=key, checked=True)
+        image: replace(image_row, label=key, checked=True, machine=False)
         for image, image_row in _require_images(state, images).items()
     }
     return Change(f"added the class {row.name}", {key: row}, members)
@@ -52,7 +52,7 @@ def remove_class(state: State, key: str) -> Change:
     """Remove a class; its images stay, without a label."""
     row = require_class(state, key)
     freed: dict[str, ImageRow | None] = {
-        image: replace(state.images[image], label=None, checked=False, test=False)
+        image: replace(state.images[image], label=None, checked=False, test=False, machine=False)
         for image in state.members(key)
     }
     return Change(f"removed the class {row.name}", {key: None}, freed)
@@ -85,15 +85,26 @@ def add_image(
     return Change("added images", images={image: row}, group=_text(group, 64, "a group", cut=True))
 
 
-def label_images(state: State, images: Sequence[str], label: str | None) -> Change:
+def label_images(state: State, images: Sequence[str], label: str | None = None) -> Change:
     """Label images with a class, or with none."""
     target = "no class" if label is None else require_class(state, label).name
+    has_label = label is not None
     rows: dict[str, ImageRow | None] = {
-        image: replace(row, label=label, checked=label is not None, test=row.test and label is not None)
+        image: replace(row, label=label, checked=has_label, test=row.test and has_label, machine=False)
         for image, row in _require_images(state, images).items()
     }
     changed = {image: row for image, row in rows.items() if state.images[image] != row}
     return Change(f"labelled {_count(len(changed))} {target}", images=changed)
+
+
+def accept_predictions(state: State, images: Sequence[str], label: str, group: str = "") -> Change:
+    """Label images with the class that the model predicts; they stay marked as labelled by it."""
+    require_class(state, label)
+    rows: dict[str, ImageRow | None] = {
+        image: replace(row, label=label, checked=False, machine=True)
+        for image, row in _require_images(state, images).items()
+    }
+    return Change("accepted predictions", images=rows, group=group)
 
 
 def remove_images(state: State, images: Sequence[str]) -> Change:

@@ -19,9 +19,11 @@ from prolip.api.search import rank
 from prolip.app.encoding import EncodedProject
 from prolip.app.state import State
 from prolip.core import Projected, UsageError
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, softmax
 from prolip.evaluate.duplicates import groups, near_duplicates, open_signature
+from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import find_label_errors
+from prolip.evaluate.metrics import wilson
 from prolip.evaluate.suggestions import suggest
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
@@ -37,21 +39,23 @@ class TrainingSet:
     classes: tuple[str, ...]  # ids of classes that have such an image, [K]
     x: Array  # features [n, width]
     y: Array  # labels [n], indices into `classes`
+    machine: Array  # whether a prediction labelled an image, bool [n]
 
     @classmethod
-    def of(cls, state: State, features: Mapping[str, Array]) -> TrainingSet:
-        """Collect all images that are labelled and encoded."""
-        images = [
-            key
-            for key, row in state.images.items()
-            if row.label is not None and not row.test and key in features
-        ]
+    def of(cls, state: State, features: Mapping[str, Array], machine: bool = True) -> TrainingSet:
+        """Collect all images that are labelled and encoded, also those that predictions labelled."""
+        rows = state.images.items()
+        used = {
+            k for k, row in rows if row.label is not None and not row.test and (machine or not row.machine)
+        }
+        images = [key for key in state.images if key in used and key in features]
         present = {state.images[key].label for key in images}
         classes = [key for key in state.ordered_classes() if key in present]
         index = {key: k for k, key in enumerate(classes)}
         y = np.array([index[state.images[key].label or ""] for key in images], np.int64)
         x = np.stack([features[key] for key in images]) if images else np.zeros((0, 1), np.float32)
-        return cls(tuple(images), tuple(classes), x, y)
+        by_machine = np.array([state.images[key].machine for key in images], bool)
+        return cls(tuple(images), tuple(classes), x, y, by_machine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,34 +79,56 @@ class TrainedSnapshot:
         return [key for key in self.state.members(None) if key in self.features]
 
 
-def training_figures(snapshot: TrainedSnapshot, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a fit; `before` are those of the fit before."""
+def training_figures(snapshot: TrainedSnapshot) -> dict[str, Any]:
+    """Return the figures of a fit. What changed since the fit before, the page itself compares, by image."""
     model, training, state = snapshot.model, snapshot.training, snapshot.state
     if model is None:
         return {"type": "figures", "revision": snapshot.revision, "ready": False, "classes": {}}
-    figures = model.confidence.figures
-    per_class = figures.per_class or [None] * len(training.classes)
-    classes = {
-        key: {"accuracy": per_class[k], "before": before.get("classes", {}).get(key, {}).get("accuracy")}
-        for k, key in enumerate(training.classes)
-    }
+    figures = confirmed_figures(training, model)
     held_out, label_errors = _held_out(snapshot, model)
-    labels = {key: row.label for key, row in state.images.items()}
     return {
         "type": "figures",
         "revision": snapshot.revision,
+        "model": model.encoder.name,
         "ready": True,
-        "classes": classes,
+        "classes": dict(
+            zip(training.classes, figures.per_class or [None] * len(training.classes), strict=True)
+        ),
         "accuracy": figures.accuracy,
         "interval": figures.accuracy_interval,
         "too_few": figures.too_few,
         "zero_shot_accuracy": figures.zero_shot_accuracy,  # of the same images
-        "before": before.get("accuracy"),
-        "flips": count_flips(before.get("held_out", {}), held_out, labels),
         "held_out": held_out,
         "label_errors": {key: found for key, found in label_errors.items() if not state.images[key].checked},
-        "predictions": _predictions(snapshot, model),
+        "predictions": _predictions(snapshot, model, snapshot.unlabelled()[:MAX_PREDICTIONS]),
+        "test": _test_figures(snapshot, model),
     }
+
+
+def confirmed_figures(training: TrainingSet, model: AdaptedModel) -> Figures:
+    """Return the held-out figures of the images whose label is a person's."""
+    figures, held_out = model.confidence.figures, model.confidence.held_out
+    if held_out is None or not training.machine[held_out.images].any():
+        return figures
+    person = ~training.machine[held_out.images]
+    logits, y = held_out.logits[person], held_out.y[person]
+    if not len(y):
+        return Figures()
+    zero_shot = model.zero_shot().logits(training.x[held_out.images[person]])
+    probabilities = predict(model, training.x[:0], logits=logits).probabilities
+    return Figures.of(probabilities, y, zero_shot=zero_shot, uncalibrated=softmax(logits))
+
+
+def _test_figures(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, Any] | None:
+    """Return the accuracy on test images, its interval, and their predictions; None without any."""
+    rows = snapshot.state.images
+    images = [key for key, row in rows.items() if row.test and key in snapshot.features]
+    if not images:
+        return None
+    predictions = _predictions(snapshot, model, images)
+    right = sum(predictions[key][0] == rows[key].label for key in images)
+    interval = wilson(right, len(images))
+    return {"accuracy": right / len(images), "interval": interval, "predictions": predictions}
 
 
 def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str, list[Any]], dict[str, str]]:
@@ -120,25 +146,14 @@ def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str,
     predictions = {
         key: [training.classes[k], round(float(row[k]), 4), round(float(row[y]), 4)]
         for key, k, y, row in zip(images, found.best, held_out.y, found.probabilities, strict=True)
+        if not snapshot.state.images[key].machine
     }
     doubts = find_label_errors(found.probabilities, x, held_out.y)
     return predictions, {images[one.index]: training.classes[one.suggestion] for one in doubts}
 
 
-def count_flips(
-    before: Mapping[str, list[Any]], now: Mapping[str, list[Any]], labels: Mapping[str, str | None]
-) -> dict[str, int]:
-    """Count the held-out predictions that became right, and wrong, among images predicted both times."""
-    pairs = [(before[key][0], now[key][0], labels.get(key)) for key in now if key in before]
-    return {
-        "right": sum(new == label != old for old, new, label in pairs),
-        "wrong": sum(old == label != new for old, new, label in pairs),
-    }
-
-
-def _predictions(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, list[Any]]:
-    """Predict unlabelled images: [class, probability, whether it is out of distribution] each."""
-    images = snapshot.unlabelled()[:MAX_PREDICTIONS]
+def _predictions(snapshot: TrainedSnapshot, model: AdaptedModel, images: list[str]) -> dict[str, list[Any]]:
+    """Predict images: [class, probability, whether it is out of distribution] each."""
     if not images:
         return {}
     x = np.stack([snapshot.features[key] for key in images])

@@ -8,11 +8,11 @@ from prolip.app.state import Change, ClassRow, ImageRow, State, read_rows
 from prolip.core import InputError
 
 
-def read_format2(folder: Path) -> tuple[str, str, State]:
-    """Return the name of the base model, its fingerprint, and the tables."""
+def read_format2(folder: Path) -> tuple[str, State]:
+    """Return the name of the base model, and the tables."""
     try:
         about = json.loads((folder / "project.json").read_bytes())
-        if about["format"] != 2:
+        if about["format"] != 2 or not about["model"]:
             raise ValueError(f"its format is {about['format']}")
         snapshot: dict[str, Any] = {"revision": 0, "next_class": 1, "classes": {}, "images": {}}
         if (folder / "snapshot.json").is_file():
@@ -23,7 +23,7 @@ def read_format2(folder: Path) -> tuple[str, str, State]:
         for line in journal.read_bytes().splitlines(keepends=True) if journal.is_file() else ():
             if line.endswith(b"\n") and b"\0" not in line:  # the last may be incomplete
                 state.apply(_read_change(json.loads(line)))
-        return str(about["model"]), str(about["fingerprint"]), state
+        return str(about["model"]), state
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the project in {folder} is damaged: {error}") from error
 

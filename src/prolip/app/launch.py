@@ -30,7 +30,7 @@ def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -
         raise UsageError("model must be the name of a model, got an empty string: omit it for the default")
     if model is not None:
         return encoders.load(model, device)
-    name = Project.base_model(folder).name
+    name = Project.base_model(folder)
     try:
         return load_named(name, device)
     except ModelError as error:

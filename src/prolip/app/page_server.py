@@ -50,6 +50,7 @@ EDITS = {
         edits.remove_class,
         edits.merge_classes,
         edits.label_images,
+        edits.accept_predictions,
         edits.remove_images,
     )
 }

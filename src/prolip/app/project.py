@@ -20,10 +20,9 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -41,10 +40,9 @@ UNDO_STEPS = 200
 DATABASE, LOCK, LINK = "project.sqlite", "project.lock", "open-page.html"
 _UNFINISHED = "project.new.sqlite"  # a database that is being made
 _SCHEMA = """
-CREATE TABLE project (model TEXT, fingerprint TEXT, revision INTEGER, next_class INTEGER);
-CREATE TABLE classes (id INTEGER PRIMARY KEY, name TEXT, text TEXT);
-CREATE TABLE images (id TEXT PRIMARY KEY, name TEXT, label TEXT, checked INTEGER, test INTEGER,
-    removed INTEGER);
+CREATE TABLE project (model TEXT, revision INTEGER, next_class INTEGER);
+CREATE TABLE classes (id TEXT PRIMARY KEY, row TEXT);
+CREATE TABLE images (id TEXT PRIMARY KEY, row TEXT);
 CREATE TABLE undo (number INTEGER PRIMARY KEY, step INTEGER, about TEXT, batch TEXT, rows TEXT);
 CREATE INDEX undo_step ON undo (step);
 PRAGMA user_version = 3
@@ -57,14 +55,6 @@ class ProjectInUseError(ProlipError):
     """Another program has the project open."""
 
 
-@dataclass(frozen=True)
-class BaseModel:
-    """The name of a project's base model, and the fingerprint of its weights if known."""
-
-    name: str = "offline"
-    fingerprint: str = ""
-
-
 class Project:
     """An open project. Thread-safe."""
 
@@ -72,26 +62,24 @@ class Project:
         self.folder = folder
         self._database, self._lock = database, Lock()
         self._listeners: list[Callable[[Change, int], None]] = []
-        self.model, _, self.revision, next_class = database.execute("SELECT * FROM project").fetchone()
-        self._state = _read_state(database, next_class)  # changes in place, while the lock is held
+        self._state = _read_state(database)  # changes in place, while the lock is held
+        self.model, self.revision = database.execute("SELECT model, revision FROM project").fetchone()
         self.can_undo = ""  # description of the change that `undo` would undo; empty if there is none
         self._read_undo()
 
     @staticmethod
-    def base_model(folder: Path) -> BaseModel:
-        """Return the base model of a project; the default for a folder that is new or empty."""
+    def base_model(folder: Path) -> str:
+        """Return the name of a project's base model; the default for a folder that is new or empty."""
         if (folder / DATABASE).is_file():
             with closing(open_database(folder / DATABASE, _SCHEMA, read_only=True)) as database:
-                row = database.execute("SELECT model, fingerprint FROM project").fetchone()
-            return BaseModel(*row)
+                return str(database.execute("SELECT model FROM project").fetchone()[0])
         if (folder / "project.json").is_file():
-            name, fingerprint, _ = read_format2(folder)
-            return BaseModel(name, fingerprint)
+            return read_format2(folder)[0]
         if folder.is_dir() and any(
             not path.name.startswith((LOCK, _UNFINISHED)) for path in folder.iterdir()
         ):
             raise UsageError(f"{folder} has other files in it: use a new or empty folder")
-        return BaseModel()
+        return "offline"
 
     @staticmethod
     def read(folder: Path) -> State:
@@ -125,8 +113,7 @@ class Project:
     def set_model(self, encoder: Encoder) -> None:
         """Make another encoder the base model."""
         with self._lock, self._database as database:
-            values = (encoder.name, encoder.fingerprint)
-            database.execute("UPDATE project SET model = ?, fingerprint = ?", values)
+            database.execute("UPDATE project SET model = ?", (encoder.name,))
         self.model = encoder.name
 
     @property
@@ -162,12 +149,7 @@ class Project:
             return change
 
     def _write(self, change: Change) -> None:
-        state, following = self._state, max([1, *(int(key) + 1 for key in change.classes)])
-        before = Change(
-            "",
-            {key: state.classes.get(key) for key in change.classes},
-            {key: state.images.get(key) for key in change.images},
-        )
+        before, state = self._state.rows_before(change), self._state
         try:
             with self._database as database:
                 step, batch, _ = database.execute(_LAST_STEP).fetchone() or (0, "", "")
@@ -179,10 +161,8 @@ class Project:
                     database.execute("INSERT INTO undo (step, about, batch, rows) VALUES (?, ?, ?, ?)", row)
                     database.execute("DELETE FROM undo WHERE step <= ?", (step - UNDO_STEPS,))
                 _write_rows(database, change)
-                database.execute(
-                    "UPDATE project SET revision = revision + 1, next_class = max(next_class, ?)",
-                    (following,),
-                )
+                following = max([state.next_class, *(int(key) + 1 for key in change.classes)])
+                database.execute("UPDATE project SET revision = revision + 1, next_class = ?", (following,))
         except sqlite3.Error as error:
             raise ProlipError(
                 f"cannot write {self.folder / DATABASE}: {error}; all earlier changes are saved"
@@ -257,6 +237,22 @@ class Project:
         return _thumbnail_file(self.folder, image)
 
 
+def is_project(folder: str | Path) -> bool:
+    """Whether a folder is a project."""
+    return (Path(folder) / DATABASE).is_file()
+
+
+def labelled_images(folder: Path, test: bool = False) -> dict[str, list[Path]]:
+    """Return the labelled images of a project by class: for training, or its test images if it has any."""
+    state = Project.read(folder)
+    test = test and any(row.test for row in state.images.values())
+    found: dict[str, list[Path]] = {}
+    for image, row in state.images.items():
+        if row.label is not None and row.test == test:
+            found.setdefault(state.classes[row.label].name, []).append(image_file(folder, image))
+    return found
+
+
 def image_file(folder: Path, image: str) -> Path:
     """Return the file of an image of a project; an id of a stranger's project must not lead elsewhere."""
     if not _IMAGE_ID.fullmatch(image):
@@ -268,57 +264,49 @@ def _thumbnail_file(folder: Path, image: str) -> Path:
     return folder / "thumbnails" / image[:2] / f"{image_file(folder, image).name}.jpg"
 
 
-def _read_state(database: sqlite3.Connection, next_class: int = 1) -> State:
-    classes = database.execute("SELECT id, name, text FROM classes").fetchall()
-    images = database.execute(
-        "SELECT id, name, label, checked, test FROM images WHERE NOT removed ORDER BY rowid"
-    ).fetchall()
-    return State(
-        {str(key): ClassRow(name, text) for key, name, text in classes},
-        {key: ImageRow(name, label, bool(checked), bool(test)) for key, name, label, checked, test in images},
-        next_class,
-    )
+def _read_state(database: sqlite3.Connection) -> State:
+    def table(name: str) -> dict[str, Any]:
+        rows = database.execute(f"SELECT id, row FROM {name} ORDER BY rowid").fetchall()
+        return {key: json.loads(row) for key, row in rows}
+
+    try:
+        classes, images = read_rows(table("classes"), ClassRow), read_rows(table("images"), ImageRow)
+        if odd := [image for image in images if not _IMAGE_ID.fullmatch(image)]:
+            raise ValueError(f"{odd[0][:80]!r} cannot be the id of an image")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the project is damaged: {error}") from error
+    return State(classes, images, database.execute("SELECT next_class FROM project").fetchone()[0])
 
 
 def _write_rows(database: sqlite3.Connection, change: Change) -> None:
-    for key, row in change.classes.items():
-        if row is None:
-            database.execute("DELETE FROM classes WHERE id = ?", (key,))
-        else:
-            database.execute("INSERT OR REPLACE INTO classes VALUES (?, ?, ?)", (key, row.name, row.text))
-    for image, image_row in change.images.items():
-        if image_row is None:
-            database.execute("UPDATE images SET removed = 1 WHERE id = ?", (image,))
-        else:  # not REPLACE, which would move the row to the end
-            database.execute(
-                "INSERT INTO images VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT (id) DO UPDATE SET name = "
-                "excluded.name, label = excluded.label, checked = excluded.checked, test = excluded.test, "
-                "removed = 0",
-                (image, image_row.name, image_row.label, image_row.checked, image_row.test),
-            )
+    for table, rows in change.rows().items():
+        for key, row in rows.items():
+            if row is None:
+                database.execute(f"DELETE FROM {table} WHERE id = ?", (key,))
+            else:  # not REPLACE, which would move the row to the end
+                query = f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT DO UPDATE SET row = excluded.row"
+                database.execute(query, (key, json.dumps(row)))
 
 
-def _create(folder: Path, model: BaseModel) -> None:
+def _create(folder: Path, model: str) -> None:
     """Make an empty project, or one with what the former format has in this folder."""
-    state = read_format2(folder)[2] if (folder / "project.json").is_file() else State()
+    state = read_format2(folder)[1] if (folder / "project.json").is_file() else State()
     with closing(open_database(folder / _UNFINISHED, _SCHEMA)) as database, database:
         if not database.execute("SELECT 1 FROM project").fetchone():  # it was not killed before the renaming
             _write_rows(database, Change("", {**state.classes}, {**state.images}))
-            row = (model.name, model.fingerprint, state.next_class)
-            database.execute("INSERT INTO project VALUES (?, ?, 0, ?)", row)
+            database.execute("INSERT INTO project VALUES (?, 0, ?)", (model, state.next_class))
     (folder / _UNFINISHED).replace(folder / DATABASE)
 
 
 def _delete_removed(database: sqlite3.Connection, folder: Path) -> None:
     """Delete the files of images that were removed, and that undo cannot restore."""
-    undo = database.execute("SELECT rows FROM undo").fetchall()
-    restorable = {image for (rows,) in undo for image, row in json.loads(rows)["images"].items() if row}
-    with database:
-        for (image,) in database.execute("SELECT id FROM images WHERE removed").fetchall():
-            if image not in restorable:
-                image_file(folder, image).unlink(missing_ok=True)
-                _thumbnail_file(folder, image).unlink(missing_ok=True)
-                database.execute("DELETE FROM images WHERE id = ?", (image,))
+    used = {image for (image,) in database.execute("SELECT id FROM images")}
+    for (rows,) in database.execute("SELECT rows FROM undo"):
+        used.update(json.loads(rows)["images"])
+    for file in (folder / "images").glob("??/*"):
+        if _IMAGE_ID.fullmatch(file.name) and file.name not in used:
+            file.unlink()
+            _thumbnail_file(folder, file.name).unlink(missing_ok=True)
 
 
 def _reject_links(folder: Path) -> None:

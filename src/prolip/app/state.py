@@ -32,6 +32,7 @@ class ImageRow:
     label: str | None = None  # None: not labelled yet
     checked: bool = False
     test: bool = False  # never trained on
+    machine: bool = False  # labelled by a prediction: trained on, and never in a held-out figure
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class State:
         _put(self.classes, change.classes)
         _put(self.images, change.images)
         self.next_class = max([self.next_class, *(int(key) + 1 for key in change.classes)])
+
+    def rows_before(self, change: Change) -> Change:
+        """Return the change that undoes another one."""
+        classes = {key: self.classes.get(key) for key in change.classes}
+        return Change("", classes, {key: self.images.get(key) for key in change.images})
 
     def copy(self) -> State:
         """Return a copy that later changes leave alone."""

@@ -5,15 +5,15 @@ The thread does one thing at a time, the most urgent first:
 1. fit, if an edit changed classes, or labels of encoded images;
 2. encode new images, a few at a time;
 3. fit the images encoded since, once for all files of a drop;
-4. take over the features of another base model, and fit them;
-5. compute slow figures: the learning curve, what to label next, near-duplicates.
+4. compute slow figures: the learning curve, what to label next, near-duplicates.
 
-A change interrupts the last, so the thread always works on the newest state.
+A change interrupts the last, so the thread always works on the newest state. After a change of the base model
+all images are new; the page has the old model and its figures until all of them are encoded.
 """
 
+import math
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from threading import Condition, Thread
 from typing import Any
@@ -27,6 +27,7 @@ from prolip.app.encoding import ENCODE_BATCH, EncodedProject
 from prolip.app.figures import (
     TrainedSnapshot,
     TrainingSet,
+    confirmed_figures,
     curve_report,
     duplicate_groups,
     label_queue,
@@ -38,7 +39,6 @@ from prolip.core import ProlipError, Text
 from prolip.encoders import Encoder
 
 Publish = Callable[[dict[str, Any]], None]
-Comparison = tuple[dict[str, Any], dict[str, Any]]  # figures with one base model, and with another
 
 # Times are in seconds.
 RETRY_PAUSE = 10.0  # after a failure, such as a full disk
@@ -59,7 +59,7 @@ class Trainer:
         self.project, self.encoded = project, EncodedProject(project, encoder)
         self.recipe = Recipe()
         self.trained = TrainedSnapshot(-1, State(), {}, TrainingSet.of(State(), {}), None)
-        self.figures = training_figures(self.trained, {})
+        self.figures = training_figures(self.trained)
         self.slow: dict[str, Any] = {"type": "slow"}
         self._failure = ""  # of the last step
         self._publish = publish
@@ -67,7 +67,6 @@ class Trainer:
         self._edited = False  # classes, or labels of encoded images, changed since the last step
         self._interrupted = False  # anything changed since the last step
         self._fit_due, self._slow_due, self._closed = True, False, False
-        self._switch: tuple[EncodedProject, Future[Comparison]] | None = None  # to another base model
         self._changed_at = 0.0
         self._due_at = time.monotonic()  # since when a fit is due
         self._fit_seconds = 0.0  # that the last fit took
@@ -95,19 +94,13 @@ class Trainer:
             self._interrupted = self._fit_due = True
             self._changed.notify()
 
-    def use(self, encoded: EncodedProject) -> Future[Comparison]:
-        """Use another base model, once all changes are fitted; returns the figures with the old and the new.
-
-        Both are of the same images and labels. If the new model cannot be fitted, or the result is cancelled
-        before that, the old one stays.
-        """
-        result: Future[Comparison] = Future()
+    def use(self, encoded: EncodedProject) -> None:
+        """Use another base model."""
         with self._changed:
-            if self._switch is not None:
-                self._switch[1].cancel()
-            self._switch, self._interrupted = (encoded, result), True
+            self.encoded = encoded
+            self._fit_seconds = math.inf  # no fit before all images are encoded
+            self._interrupted = self._fit_due = True
             self._changed.notify()
-        return result
 
     @property
     def trouble(self) -> str:
@@ -145,7 +138,7 @@ class Trainer:
         pause = now - self._changed_at
         drop_complete = not waiting and pause > DROP_PAUSE
         delay = max(MAX_FIT_DELAY, self._fit_seconds / DROP_FIT_SHARE)
-        if edited or (self._fit_due and (drop_complete or now > self._due_at + delay)):
+        if (edited and delay < math.inf) or (self._fit_due and (drop_complete or now > self._due_at + delay)):
             self._fit_due = self._slow_due = True
             revision, state = self.project.revision, self.project.state
             self._fit(state, revision)
@@ -158,14 +151,6 @@ class Trainer:
             self._encode(waiting)
         elif self._fit_due:
             self._wait(DROP_PAUSE / 2)
-        elif self._switch is not None:
-            encoded, result = self._switch
-            left = encoded.waiting()  # images that were added meanwhile
-            if left and not result.cancelled():
-                encoded.encode(left)
-            else:
-                self._switch = None
-                self._take_over(encoded, result)
         elif self._slow_due and pause > SLOW_PAUSE:
             self._compute_slow_figures()
             self._slow_due = False
@@ -187,28 +172,19 @@ class Trainer:
         bad = self.encoded.encode(images)
         self._publish({"type": "progress", "waiting": max(0, left), "bad": bad})
 
-    def _take_over(self, encoded: EncodedProject, result: Future[Comparison]) -> None:
-        if not result.set_running_or_notify_cancel():
-            return
-        old, before = self.encoded, self.figures
-        self.encoded = encoded
-        try:
-            self._fit(self.trained.state, self.trained.revision)
-        except Exception as error:  # the old model and its figures are still those of the page
-            self.encoded = old
-            result.set_exception(error)
-            return
-        self._slow_due = True
-        result.set_result((before, self.figures))
-
     def _fit(self, state: State, revision: int) -> None:
         encoded = self.encoded
         training = TrainingSet.of(state, encoded.features)
         for row in state.classes.values():
             encoded.text(row.prompt_name, self.recipe)
         model = self._adapt(encoded, training, state) if len(training.classes) > 1 else None
+        confirmed = TrainingSet.of(state, encoded.features, machine=False)
+        if model is not None and training.machine.any() and confirmed.classes == training.classes:
+            without = self._adapt(encoded, confirmed, state)  # labels of predictions are used if they help
+            if _accuracy(confirmed, without) > _accuracy(training, model):
+                training, model = confirmed, without
         trained = TrainedSnapshot(revision, state, encoded.features, training, model)
-        figures = training_figures(trained, self.figures)
+        figures = training_figures(trained)
         self.trained, self.figures = trained, figures
         self._publish(figures)
 
@@ -234,6 +210,10 @@ class Trainer:
             self._check()
             self.slow = {**self.slow, name: found, "revision": trained.revision}
             self._publish(self.slow)
+
+
+def _accuracy(training: TrainingSet, model: AdaptedModel) -> float:
+    return confirmed_figures(training, model).accuracy or 0.0
 
 
 def warm_up(encoder: Encoder, recipe: Recipe) -> None:
