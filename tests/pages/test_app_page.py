@@ -218,6 +218,18 @@ def test_a_folder_of_folders_becomes_classes_and_sure_predictions_are_accepted(p
     expect(accept).to_be_hidden()
     assert page.locator("class-card .tile").count() > 18
 
+    # They are marked, listed and removed by one click, and no held-out figure counts them.
+    marked = page.locator("class-card .tile[data-mark='by model']")
+    expect(marked.first).to_be_visible()
+    count = marked.count()
+    expect(page.locator("#score")).to_contain_text("18 images")
+    page.get_by_role("button", name="Look at them").click()
+    expect(page.get_by_role("dialog").locator(".tile")).to_have_count(count)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Remove these labels").click()
+    expect(marked).to_have_count(0)
+    expect(page.locator("label-queue .machine")).to_be_hidden()
+
 
 def test_hostile_names_are_text(page):
     name = "<img src=x onerror=alert(1)>\"'&"
@@ -255,11 +267,20 @@ def test_the_server_dies_and_comes_back(browser, tmp_path):
             add_class(page, "green")
 
 
-def test_a_page_of_an_earlier_run_says_what_to_do(browser, address):
+@pytest.mark.parametrize("hash", ["", "#token=an-old-token-1"])
+def test_a_browser_without_the_token_is_let_in_by_the_printed_address(browser, address, hash):
     context = browser.new_context()
     page = context.new_page()
-    page.goto(address.partition("#")[0] + "#token=an-old-token-1")
-    expect(page.get_by_role("alert")).to_contain_text("earlier run")
+    page.goto(address.partition("#")[0] + hash)
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("no token")
+    assert page.get_by_role("alert").count() == 0, "the program has not stopped"
+    assert page.evaluate(AUDIT) == []
+    dialog.get_by_label("Address or token").fill(address)
+    dialog.get_by_role("button", name="Open").click()
+    expect(dialog).to_be_hidden()
+    expect(page.locator("app-header h1")).to_have_text("project")
+    add_class(page, "cat")
     context.close()
 
 
@@ -283,7 +304,7 @@ def test_any_token_logs_in_beside_any_cookie(browser, tmp_path, token):
         page.goto(f"{origin}#classes")
         page.reload()
         expect(card(page, "cat")).to_be_visible()
-        expect(page.locator("connection-banner div")).to_be_hidden()
+        expect(page.locator("connection-banner [role=alert]")).to_be_hidden()
 
 
 def test_a_redirect_file_leads_to_the_page(browser, tmp_path, address):
@@ -292,7 +313,7 @@ def test_a_redirect_file_leads_to_the_page(browser, tmp_path, address):
     file = tmp_path / "open.html"
     with redirect_file(address, file), opened(browser, file.as_uri(), None) as page:
         expect(page.locator("app-header h1")).to_have_text("project")
-        expect(page.locator("connection-banner div")).to_be_hidden()
+        expect(page.locator("connection-banner [role=alert]")).to_be_hidden()
 
 
 def test_a_page_opened_later_says_what_is_wrong(browser, address):
@@ -305,10 +326,10 @@ def test_a_page_opened_later_says_what_is_wrong(browser, address):
     with opened(browser, address) as page:
         page.route("**/api/project", with_trouble)
         page.reload()
-        expect(page.locator("connection-banner div")).to_have_text("no space left on the disk")
+        expect(page.locator("connection-banner [role=alert]")).to_have_text("no space left on the disk")
         page.unroute("**/api/project")
         page.reload()
-        expect(page.locator("connection-banner div")).to_be_hidden()
+        expect(page.locator("connection-banner [role=alert]")).to_be_hidden()
 
 
 def test_two_windows_agree(browser, page, address):
@@ -413,7 +434,8 @@ def test_an_empty_class_is_filled_by_a_search_and_more_like_this(page):
         add_class(page, name)
     drop(page.locator("label-queue .panel"), [each for name in COLOURS for each in blotches(name, 6)])
     expect(page.locator("#queue-tiles .tile")).to_have_count(18)
-    expect(page.locator("app-header .busy")).to_be_hidden()
+    encoded = "() => fetch('api/project').then((found) => found.json()).then((all) => all.waiting === 0)"
+    page.wait_for_function(encoded, polling=200)
     page.get_by_label("Search images without a class").fill("a blue picture")
     page.keyboard.press("Enter")
     expect(page.get_by_text("the nearest to “a blue picture” first")).to_be_visible()
@@ -466,7 +488,7 @@ main()
 """
 
 
-def test_another_base_model_is_downloaded_compared_and_left(browser, tmp_path, monkeypatch):
+def test_another_base_model_is_downloaded_used_and_left(browser, tmp_path, monkeypatch):
     from graph_models import write_graphs
     from hub_server import serving
 
@@ -482,11 +504,12 @@ def test_another_base_model_is_downloaded_compared_and_left(browser, tmp_path, m
         ):
             train(page)
             change = page.locator("model-change")
-            page.get_by_role("button", name="Model: offline").click()
+            menu = page.locator("model-menu > button")
+            expect(menu).to_have_text("Base model: offline · better: clip (1 MB) ▾")
+            menu.click()
             dialog = page.get_by_role("dialog")
-            expect(dialog).to_contain_text("1 MB to download · licence: MIT")
+            expect(dialog).to_contain_text("recommended · Tiny · 1 MB to download · licence: MIT")
             expect(dialog.get_by_role("button", name="In use: offline")).to_be_disabled()
-            expect(dialog).to_contain_text("Not free for every use")
             assert page.evaluate(AUDIT) == []
             dialog.get_by_role("button", name="Download and use: clip", exact=True).click()
             expect(change).to_contain_text("Downloading clip")
@@ -494,17 +517,14 @@ def test_another_base_model_is_downloaded_compared_and_left(browser, tmp_path, m
             change.get_by_role("button", name="Cancel").click()
             expect(change).to_be_hidden()
             hub.faults.clear()
-            page.get_by_role("button", name="Model: offline").click()
+            menu.click()
             dialog.get_by_role("button", name="Download and use: clip", exact=True).click()
-            expect(change).to_contain_text("with clip; it was 100.0\u00a0%")
-            expect(change).to_contain_text("with offline, on the same 12 images")
-            expect(page.get_by_role("button", name="Model: clip")).to_be_visible()
+            expect(menu).to_have_text("Base model: clip ▾")
+            expect(page.locator("app-header .busy")).to_be_hidden()
             assert page.evaluate(AUDIT) == []
-            change.get_by_role("button", name="Go back to offline").click()
-            expect(page.get_by_role("button", name="Model: offline")).to_be_visible()
+            menu.click()
+            dialog.get_by_role("button", name="Use: offline", exact=True).click()
             expect(page.locator("#score")).to_contain_text("100.0\u00a0% held-out accuracy")
-            change.get_by_role("button", name="Keep offline").click()
-            expect(change).to_be_hidden()
 
 
 def test_figures_follow_a_label_within_a_second(page):
@@ -529,3 +549,107 @@ def test_images_are_shown_as_new_jpegs(page):
     from PIL import Image
 
     assert Image.open(io.BytesIO(answer.body())).format == "JPEG"
+
+
+def test_sample_photos_show_everything_at_once(page):
+    page.get_by_role("button", name="Add sample photos").click()
+    expect(page.locator("class-card")).to_have_count(4)
+    expect(page.locator("#score")).to_contain_text("held-out accuracy")
+    expect(page.locator("#queue-tiles .tile")).to_have_count(16)
+    expect(page.get_by_role("button", name="Add sample photos")).to_be_hidden()
+
+
+def test_train_and_test_folders_are_kept_apart(page, tmp_path):
+    for part, count in (("train", 4), ("test", 2)):
+        for name in COLOURS:
+            (tmp_path / "set" / part / name).mkdir(parents=True)
+            for i, image in enumerate(blotches(name, count, 100 * len(part))):
+                image.save(tmp_path / "set" / part / name / f"{i}.png")
+    page.locator("class-grid > .new input[type=file]").set_input_files(tmp_path / "set")
+    for name in COLOURS:
+        expect(card(page, name).locator("[data-count]")).to_contain_text("6 images (2 for testing)")
+    expect(page.locator("#score")).to_contain_text("12 images")
+    expect(page.locator("#test-score")).to_contain_text("100.0\u00a0% of 6 test images")
+    expect(page.locator("class-card .tile[data-mark=test]")).to_have_count(6)
+
+
+def test_images_are_dragged_between_classes_and_into_a_new_one(page):
+    page.set_viewport_size({"width": 1280, "height": 2400})  # a drag does not scroll
+    train(page)
+    card(page, "red").locator(".tile").first.drag_to(card(page, "green"))
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("3 images")
+    expect(card(page, "green").locator("[data-count]")).to_contain_text("5 images, 1 misclassified")
+    mistake = card(page, "green").locator(".tile[data-mistake='→ red']")
+    expect(mistake).to_have_attribute("aria-label", re.compile("misclassified as red"))
+    mistake.drag_to(page.locator("label-queue .panel"))
+    expect(page.locator("#queue-tiles .tile")).to_have_count(1)
+    page.locator("#queue-tiles .tile").drag_to(page.locator("class-grid > .new"))
+    page.get_by_role("dialog").get_by_role("textbox").fill("crimson")
+    page.keyboard.press("Enter")
+    expect(card(page, "crimson").locator("[data-count]")).to_contain_text("1 image")
+
+
+def test_a_new_class_of_selected_images(page):
+    add_class(page, "red")
+    drop(page.locator("label-queue .panel"), blotches("green", 4))
+    expect(page.locator("#queue-tiles .tile")).to_have_count(4)
+    page.locator("#queue-tiles .tile").nth(0).click()
+    page.locator("#queue-tiles .tile").nth(2).click(modifiers=["Shift"])
+    page.get_by_role("button", name="New class …").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("green")
+    page.get_by_role("dialog").get_by_role("button", name="Add class").click()
+    expect(card(page, "green").locator("[data-count]")).to_contain_text("3 images")
+    expect(page.locator("#queue-tiles .tile")).to_have_count(1)
+
+
+def test_removing_a_class_is_undone_from_its_message(page):
+    train(page, 2)
+    card(page, "red").locator("summary").click()
+    card(page, "red").get_by_role("button", name="Remove class").click()
+    expect(page.locator("class-card")).to_have_count(2)
+    page.locator("toast-line").get_by_role("button", name="Undo").click()
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("2 images")
+
+
+def test_a_late_prediction_does_not_replace_a_newer_one_and_a_correction_is_said(page):
+    train(page)
+    waiting = []
+
+    def hold(route):
+        if waiting:
+            route.continue_()
+        else:
+            waiting.append(route)
+
+    page.route("**/api/try", hold)
+    drop(page.locator("try-pane .panel"), blotches("red", 1, 800))
+    page.wait_for_timeout(300)
+    drop(page.locator("try-pane .panel"), blotches("green", 1, 800))
+    expect(page.locator("#verdict")).to_have_text(re.compile("green|None of these"))
+    waiting[0].continue_()
+    page.wait_for_timeout(700)
+    expect(page.locator("#bars .bar").first).to_contain_text("green")
+    page.locator("try-pane select").select_option(label="blue")
+    expect(page.locator("try-pane .note")).to_contain_text("in the project, labelled blue")
+
+
+def test_photos_and_the_report_are_downloaded(page, tmp_path):
+    train(page)
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Download Labelled photos").click()
+    zipfile.ZipFile(started.value.path()).extractall(tmp_path / "photos")
+    clf = FewShotClassifier(store=False).fit(tmp_path / "photos")
+    assert list(clf.classes_) == sorted(COLOURS)
+    assert len(list((tmp_path / "photos").rglob("*.png"))) == 12
+    with page.expect_download(timeout=120_000) as started:
+        page.get_by_role("link", name="Download Report").click()
+    report = started.value.path().read_text("utf-8")
+    assert started.value.suggested_filename == "project-report.html"
+    assert report.count("data:image/jpeg") >= 3
+
+
+def test_a_long_name_is_shown_in_full(page):
+    name = "the northern long-eared owl with a very long name that needs several lines"
+    add_class(page, name)
+    field = card(page, name).get_by_label("Name of the class")
+    assert field.evaluate("one => one.scrollHeight <= one.clientHeight + 2 && one.clientHeight > 50")

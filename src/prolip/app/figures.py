@@ -44,11 +44,11 @@ class TrainingSet:
     @classmethod
     def of(cls, state: State, features: Mapping[str, Array], machine: bool = True) -> TrainingSet:
         """Collect all images that are labelled and encoded, also those that predictions labelled."""
-        rows = state.images.items()
-        used = {
-            k for k, row in rows if row.label is not None and not row.test and (machine or not row.machine)
-        }
-        images = [key for key in state.images if key in used and key in features]
+        images = [
+            key
+            for key, row in state.images.items()
+            if row.label is not None and not row.test and row.machine <= machine and key in features
+        ]
         present = {state.images[key].label for key in images}
         classes = [key for key in state.ordered_classes() if key in present]
         index = {key: k for k, key in enumerate(classes)}

@@ -31,6 +31,7 @@ from prolip.app.figures import search
 from prolip.app.images import PREVIEW_SIDE, THUMBNAIL_SIDE, UPLOAD_LIMIT, prepare, shrink
 from prolip.app.project import Project
 from prolip.app.responses import EXCEPTION_HANDLERS, read_object
+from prolip.app.samples import add_samples
 from prolip.app.security import Access, AccessMiddleware
 from prolip.app.state import Change
 from prolip.app.trainer import Trainer
@@ -80,6 +81,7 @@ class PageServer:
             Route("/api/images", self.upload, methods=["POST"]),
             Route("/api/images/{image}", self.thumbnail),
             Route("/api/images/{image}/large", self.preview),
+            Route("/api/samples", self.add_samples, methods=["POST"]),
             Route("/api/undo", self.undo, methods=["POST"]),
             Route("/api/try", self.predict, methods=["POST"]),
             Route("/api/search", self.search, methods=["POST"]),
@@ -179,6 +181,11 @@ class PageServer:
 
         image, result = await run_in_threadpool(add)
         return JSONResponse({"image": image, "result": result, "revision": self.project.revision})
+
+    async def add_samples(self, request: Request) -> Response:
+        """Add drawn photos to try the page with."""
+        await run_in_threadpool(add_samples, self.project)
+        return JSONResponse({})
 
     def _on_change(self, change: Change, revision: int) -> None:
         undo = self.project.can_undo

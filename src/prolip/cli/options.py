@@ -102,9 +102,12 @@ class ImageInput:
         return {"skip_bad": 0.0 if self.strict else self.may_skip}
 
     def labelled(self, source: str, split: str) -> Any:
-        """Return labelled images as `fit` and `evaluate` take them."""
+        """Return labelled images as `fit` and `evaluate` take them; also those of a project of the page."""
+        from prolip.app.project import is_project, labelled_images
         from prolip.data import read_images
 
+        if is_project(source):
+            return labelled_images(Path(source), test=split == "test")
         tables = self.tables(labelled=True)
         return read_images(source, split, min_classes=1, **tables) if any(tables.values()) else source
 

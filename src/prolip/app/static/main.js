@@ -32,6 +32,7 @@ async function logIn() {
   const token = decoded(location.hash.slice(TOKEN.length));
   history.replaceState(null, "", location.pathname);
   await call("api/session", { json: { token } }).catch(() => {});
+  store.setOnline(store.online, ""); // a token that was missing is there now
 }
 
 // Sections with nothing to show are hidden.

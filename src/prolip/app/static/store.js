@@ -6,8 +6,9 @@ class Store extends EventTarget {
   stopped = ""; // why there is no connection, if that is known
   revision = -1;
   classes = new Map(); // id: {name, text}
-  images = new Map(); // id: {name, label, checked}
+  images = new Map(); // id: {name, label, checked, test, machine}
   figures = { ready: false, classes: {} };
+  flips = new Map(); // since the fit before: by image that both predicted, whether it is [was, is] correct
   slow = {};
   bad = {};
   waiting = 0; // images that are not encoded yet
@@ -54,8 +55,14 @@ class Store extends EventTarget {
     return Object.keys(this.figures.label_errors ?? {}).filter((id) => this.suggestion(id));
   }
 
+  // The response may be older than events that came meanwhile.
   async load() {
+    const [turn, { figures, slow }] = [(this.turn = (this.turn ?? 0) + 1), this];
     const all = await call("api/project");
+    if (turn !== this.turn) return;
+    if (this.ready && all.revision < this.revision) return this.load();
+    if (this.figures !== figures) all.figures = this.figures;
+    if (this.slow !== slow) all.slow = this.slow;
     this.classes = new Map(Object.entries(all.classes));
     this.images = new Map(Object.entries(all.images));
     Object.assign(this, {
@@ -82,14 +89,39 @@ class Store extends EventTarget {
 
   receive(event) {
     if (event.type === "change") this.apply(event);
-    else if (event.type === "figures") this.figures = event;
+    else if (event.type === "figures") this.compare(event);
     else if (event.type === "slow") this.slow = event;
     else if (event.type === "progress")
       Object.assign(this, { waiting: event.waiting, bad: { ...this.bad, ...event.bad } });
     else if (event.type === "trouble") this.trouble = event.message;
-    else if (event.type === "model" && event.model !== this.about.model) return void this.load();
-    else if (event.type === "model") this.change = event.change;
+    else if (event.type === "model") {
+      const other = event.model !== this.about.model;
+      this.change = event.change;
+      if (other) return void this.load();
+    }
     this.changed();
+  }
+
+  // Before and after are compared on the same images, by the labels that they have now.
+  compare(figures) {
+    const before = this.figures.held_out ?? {};
+    this.flips = new Map();
+    for (const [id, [now]] of Object.entries(figures.held_out ?? {})) {
+      const label = this.images.get(id)?.label;
+      if (id in before) this.flips.set(id, [before[id][0] === label, now === label]);
+    }
+    this.figures = figures;
+  }
+
+  // What the model predicts for an image with another label, as held-out or test image.
+  mistake(id) {
+    const { held_out, test } = this.figures;
+    const predicted = (held_out?.[id] ?? test?.predictions[id])?.[0];
+    return predicted !== this.images.get(id)?.label ? predicted : undefined;
+  }
+
+  byMachine() {
+    return [...this.images].filter(([, row]) => row.machine).map(([id]) => id);
   }
 
   apply(change) {
@@ -129,7 +161,7 @@ export async function call(path, { method, json, body } = {}) {
   }
   if (response.status === 401) {
     store.setOnline(false, "token");
-    throw new Refused("This page belongs to an earlier run.");
+    throw new Refused("The browser has no token of this run.");
   }
   const found = await response.json().catch(() => ({}));
   if (!response.ok)
@@ -158,8 +190,10 @@ export const actions = {
   removeClass: (key) => edit("remove_class", { key }),
   mergeClass: (key, into) => edit("merge_classes", { key, into }),
   label: (images, label) => edit("label_images", { images, label }),
+  acceptPredictions: (images, label, group) => edit("accept_predictions", { images, label, group }),
   remove: (images) => edit("remove_images", { images }),
   undo: () => change("api/undo"),
+  addSamples: () => change("api/samples"),
   chooseModel: (name) => change("api/model", { name }),
   cancelModel: () => change("api/model", {}, "DELETE"),
 };
@@ -173,16 +207,10 @@ export function connect() {
       () => {},
     );
   stream.onmessage = (message) => store.receive(JSON.parse(message.data));
-  stream.onerror = () => {
-    store.setOnline(false, store.stopped);
-    if (stream.readyState !== EventSource.CLOSED) return;
-    setTimeout(async () => {
-      await call("api/project").then(
-        () => store.setOnline(false),
-        () => {},
-      );
-      connect();
-    }, 2000);
+  stream.onerror = async () => {
+    if (stream.readyState !== EventSource.CLOSED) return store.setOnline(false, store.stopped);
+    await call("api/models").catch(() => {}); // a refusal says whether the token is missing
+    setTimeout(connect, 2000);
   };
 }
 

@@ -5,7 +5,7 @@ import { button, h, percent, plural, style } from "../ui.js";
 style(`
 app-header {
   position: sticky; top: 0; z-index: 9; display: flex; flex-wrap: wrap; gap: 6px 22px;
-  align-items: center; padding: 12px 20px;
+  align-items: center; padding: 12px max(20px, calc((100vw - 1760px) / 2 + 20px));
   background: color-mix(in srgb, var(--back) 88%, transparent); backdrop-filter: blur(10px);
   border-bottom: 1px solid var(--line);
 }
@@ -17,10 +17,10 @@ app-header progress { width: 110px; height: 8px; accent-color: var(--accent); }
 app-header .right { margin-left: auto; }
 @media (max-width: 860px) {
   app-header { padding: 8px 12px; gap: 4px 14px; }
-  app-header .score { flex: 1 1 100%; }
-  app-header .title { order: 1; }
-  app-header .right { order: 2; }
-  app-header :is(h1, .interval) { display: none; }
+  app-header .score { flex: 1 1 60%; }
+  app-header .title { order: 1; flex: 1 1 100%; display: flex; flex-wrap: wrap; gap: 0 10px; align-items: center; }
+  app-header .busy { order: 2; }
+  app-header .interval { display: none; }
   app-header .score strong { font-size: 1.35rem; }
 }
 `);
@@ -89,12 +89,30 @@ class AppHeader extends HTMLElement {
       "held-out accuracy ",
       h("span", { class: "interval" }, `(${interval}, ${plural(count, "image")}) `),
     ];
-    const by = (100 * (figures.accuracy - (figures.before ?? figures.accuracy))).toFixed(1);
+    if (figures.test) {
+      const images = plural(Object.keys(figures.test.predictions).length, "test image");
+      parts.push(h("span", { id: "test-score" }, `· ${percent(figures.test.accuracy, 1)} of ${images} `));
+    }
+    // Since the fit before, on the images that both predicted.
+    const flips = [...store.flips.values()];
+    const [right, wrong] = [flips.filter(([was, is]) => is && !was), flips.filter(([was, is]) => was && !is)];
+    const by = ((100 * (right.length - wrong.length)) / (flips.length || 1)).toFixed(1);
     if (Number(by))
       parts.push(h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)} `));
-    const { right, wrong } = figures.flips;
-    if (right || wrong)
-      parts.push([right && `${right} now correct`, wrong && `${wrong} now wrong`].filter(Boolean).join(", "));
+    if (right.length || wrong.length)
+      parts.push(
+        [right.length && `${right.length} now correct`, wrong.length && `${wrong.length} now wrong`]
+          .filter(Boolean)
+          .join(", "),
+      );
+    if (figures.near_copies)
+      parts.push(
+        h(
+          "span",
+          { class: "copies" },
+          ` · ${plural(figures.images, "photo")} with near-copies, which count as ${figures.independent}`,
+        ),
+      );
     return parts;
   }
 }

@@ -14,8 +14,8 @@ class-card {
 class-card.over { border-color: var(--accent); box-shadow: 0 0 0 3px var(--tint); background: var(--tint); }
 class-card .head { display: flex; align-items: center; gap: 6px; }
 class-card .name {
-  font-weight: 650; border-color: transparent; padding-left: 6px; background: none;
-  text-overflow: ellipsis;
+  font-weight: 650; border-color: transparent; padding-left: 6px; background: none; display: block;
+  resize: none; overflow: hidden; overflow-wrap: anywhere; width: 100%; color: inherit; font-size: inherit;
 }
 class-card .name:hover { border-color: var(--line); }
 class-card .figure { font-size: 1.25rem; font-weight: 650; letter-spacing: -.01em; line-height: 1; }
@@ -47,14 +47,15 @@ class ClassCard extends HTMLElement {
     const id = this.dataset.key;
     this.setAttribute("role", "group");
     this.key = h("kbd", { "aria-hidden": "true" });
-    this.name = h("input", {
-      type: "text",
+    this.name = h("textarea", {
+      rows: 1,
       class: "name",
       maxlength: "100",
       spellcheck: "false",
       "aria-label": "Name of the class",
       onchange: () => this.rename(),
-      onkeydown: (event) => event.key === "Enter" && this.name.blur(),
+      oninput: () => this.fitName(),
+      onkeydown: (event) => event.key === "Enter" && (event.preventDefault(), this.name.blur()),
     });
     this.figure = h("span", { class: "figure number", title: "held-out accuracy" });
     this.fill = h("div");
@@ -81,7 +82,18 @@ class ClassCard extends HTMLElement {
       ),
       this.more(),
     );
-    dropTarget(this, (files) => upload(files, id));
+    dropTarget(
+      this,
+      (files) => upload(files, id),
+      (images) => actions.label(images, id),
+    );
+    new ResizeObserver(() => this.fitName()).observe(this);
+  }
+
+  // A name is shown in full, on as many lines as it needs.
+  fitName() {
+    this.name.style.height = "auto";
+    this.name.style.height = `${this.name.scrollHeight + 2}px`;
   }
 
   // Words, merging, removing: seldom needed, so collapsed.
@@ -98,7 +110,7 @@ class ClassCard extends HTMLElement {
       onchange: () => this.merge.value && actions.mergeClass(id, this.merge.value),
     });
     const label = h("label", { class: "small" }, "In other words (what the model reads)", this.words);
-    const remove = button("Remove class", () => actions.removeClass(id));
+    const remove = button("Remove class", () => this.removeClass());
     return h(
       "details",
       {},
@@ -113,6 +125,12 @@ class ClassCard extends HTMLElement {
     findImages({ words: text || name, like: store.members(id).slice(-EXAMPLES), label: id });
   }
 
+  async removeClass() {
+    const name = store.name(this.dataset.key);
+    const done = await actions.removeClass(this.dataset.key);
+    if (done) toast(`Removed ${name}; ${plural(done.images, "image")} of it now without a class`, "", true);
+  }
+
   async rename() {
     const wanted = this.name.value;
     if (!(await actions.editClass(this.dataset.key, { name: wanted })))
@@ -123,30 +141,34 @@ class ClassCard extends HTMLElement {
     const id = this.dataset.key;
     const row = store.classes.get(id);
     if (!row) return;
-    const figures = store.figures.classes[id] ?? {};
+    const accuracy = store.figures.classes[id];
     const members = store.members(id);
     const place = store.classIds().indexOf(id) + 1;
     this.setAttribute("aria-label", `Class ${row.name}`);
     this.key.textContent = place;
     this.key.hidden = place > 9;
-    if (document.activeElement !== this.name) this.name.value = row.name;
-    const measured = ![null, undefined].includes(figures.accuracy) && !store.figures.too_few;
-    this.figure.textContent = measured ? percent(figures.accuracy) : "";
-    this.fill.style.width = `${100 * (figures.accuracy ?? 0)}%`;
+    if (document.activeElement !== this.name && this.name.value !== row.name) {
+      this.name.value = row.name;
+      this.fitName();
+    }
+    const measured = typeof accuracy === "number";
+    this.figure.textContent = measured && !store.figures.too_few ? percent(accuracy) : "";
+    this.fill.style.width = `${100 * (accuracy ?? 0)}%`;
     this.meter.hidden = !this.figure.textContent;
-    this.count.replaceChildren(...this.counted(members, figures));
+    this.count.replaceChildren(...this.counted(members, measured));
     this.empty.hidden = members.length > 0;
     this.find.hidden = !store.unlabelled;
     this.drawTiles(members);
     if (document.activeElement !== this.words) this.words.value = row.text;
-    const prompt = store.about.templates[0].replace("{}", row.text || row.name);
-    const { accuracy, too_few, zero_shot_accuracy: zero } = store.figures;
+    const words = (row.text || row.name).replace(/^(an?|the) /i, "");
+    const prompt = store.about.templates[0].replace("{}", words);
+    const { accuracy: all, too_few, zero_shot_accuracy: zero } = store.figures;
     this.reads.textContent =
       `The model reads “${prompt}”. ` +
       (zero === null || zero === undefined || too_few
         ? ""
         : `The words of all classes alone (zero-shot) get ${percent(zero)} of all held-out images right, ` +
-          `words and images together ${percent(accuracy)}.`);
+          `words and images together ${percent(all)}.`);
     const others = store.classIds().filter((other) => other !== id);
     this.merge.replaceChildren(
       h("option", { value: "" }, "Merge into …"),
@@ -155,33 +177,30 @@ class ClassCard extends HTMLElement {
     this.merge.disabled = !others.length;
   }
 
-  // The number of images, and of wrong held-out predictions.
-  counted(members, figures) {
-    const count = members.length;
-    if (!count) return ["No images yet"];
-    const parts = [plural(count, "image")];
-    if (figures.accuracy !== null && figures.accuracy !== undefined) {
-      const wrong = members.filter((image) => this.isWrong(image)).length;
-      parts.push(wrong ? `, ${wrong} wrong` : ", all correct");
-      const by = Math.round(100 * (figures.accuracy - (figures.before ?? figures.accuracy)));
-      if (by)
-        parts.push(
-          " ",
-          h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)}`),
-        );
-    } else if (store.figures.ready) parts.push(count < 2 ? ": one more, and it can be measured" : "");
+  // The number of images, and of those that are misclassified; and whether that is better than before.
+  counted(members, measured) {
+    if (!members.length) return ["No images yet"];
+    const of = (name) => members.filter((image) => store.images.get(image)[name]).length;
+    const parts = [plural(members.length, "image")];
+    const [tests, machine] = [of("test"), of("machine")];
+    if (tests) parts.push(` (${tests} for testing)`);
+    if (machine) parts.push(` (${machine} labelled by the model)`);
+    const training = members.length - tests;
+    if (!measured)
+      return [...parts, store.figures.ready && training < 2 ? ": one more, and it can be measured" : ""];
+    const wrong = members.filter((image) => store.mistake(image)).length;
+    parts.push(wrong ? `, ${wrong} misclassified` : ", all correct");
+    const flips = members.map((image) => store.flips.get(image)).filter(Boolean);
+    const by = flips.reduce((sum, [was, is]) => sum + is - was, 0);
+    if (by)
+      parts.push(" ", h("span", { class: by > 0 ? "good" : "bad" }, `${by > 0 ? "+" : "−"}${Math.abs(by)}`));
     return parts;
-  }
-
-  isWrong(image) {
-    const predicted = store.figures.held_out?.[image]?.[0];
-    return predicted !== undefined && predicted !== this.dataset.key;
   }
 
   // Label errors first, then other wrong predictions, then the newest images.
   drawTiles(members) {
     const id = this.dataset.key;
-    const rank = (image) => (store.suggestion(image) ? 0 : this.isWrong(image) ? 1 : 2);
+    const rank = (image) => (store.suggestion(image) ? 0 : store.mistake(image) ? 1 : 2);
     const ordered = [...members].reverse().sort((a, b) => rank(a) - rank(b));
     const shown = ordered.length > SHOWN + 1 ? ordered.slice(0, SHOWN) : ordered;
     const open = (image) =>

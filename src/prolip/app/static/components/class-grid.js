@@ -1,7 +1,7 @@
 // All classes, and a card that adds classes: by name, or from dropped folders, one class each.
-import { chooser, dropTarget, folderOf, upload } from "../files.js";
+import { chooser, dropTarget, folderOf, testFiles, upload } from "../files.js";
 import { actions, store } from "../store.js";
-import { groupBy, h, reconcile, style, toast } from "../ui.js";
+import { askForName, button, groupBy, h, reconcile, style, toast } from "../ui.js";
 
 style(`
 class-grid {
@@ -18,6 +18,7 @@ class-grid .new.over { border-color: var(--accent); background: var(--tint); }
 class-grid .guide { padding: 18px 20px; grid-column: 1 / -1; }
 class-grid .guide ol { margin: 6px 0 0; padding-left: 20px; }
 class-grid .guide li { margin: 3px 0; }
+class-grid .guide .row { margin: 12px 0 10px; }
 `);
 
 class ClassGrid extends HTMLElement {
@@ -36,6 +37,12 @@ class ClassGrid extends HTMLElement {
           "Add a few images to each. Eight are a good start; the model is trained after every change.",
         ),
         h("li", {}, "Try it on an image that it has not seen, and correct what it gets wrong."),
+      ),
+      h(
+        "div",
+        { class: "row" },
+        button("Add sample photos", actions.addSamples, { class: "primary" }),
+        h("span", { class: "muted small" }, "drawn ones, in four classes, to try everything with"),
       ),
       h("p", { class: "muted small" }, "Your images stay on this machine."),
     );
@@ -61,11 +68,15 @@ class ClassGrid extends HTMLElement {
       h(
         "div",
         { class: "row small muted" },
-        h("span", { class: "grow" }, "or drop folders here: each becomes a class"),
+        h("span", { class: "grow" }, "or drop folders here, or images of the page to make a class of them"),
         chooser("Folders …", (files) => this.takeFolders(files), { folder: true }),
       ),
     );
-    dropTarget(fresh, (files) => this.takeFolders(files));
+    dropTarget(
+      fresh,
+      (files) => this.takeFolders(files),
+      (images) => newClassOf(images),
+    );
     this.append(this.guide, this.cards, fresh);
     store.addEventListener("update", () => {
       this.guide.hidden = !store.ready || store.classes.size > 0;
@@ -86,15 +97,25 @@ class ClassGrid extends HTMLElement {
     if (!(await actions.addClass(name))) this.name.value ||= name;
   }
 
-  // A folder of images becomes a class; a folder of folders several classes.
+  // A folder of images becomes a class; a folder of folders several classes. Images below test/ beside train/
+  // are kept apart.
   async takeFolders(files) {
+    const tests = testFiles(files);
     const groups = groupBy(files.filter(folderOf), folderOf);
     if (!groups.size) return toast("Drop folders here; drop single images on a class.", "bad");
     for (const [name, inside] of [...groups].sort(([a], [b]) => a.localeCompare(b))) {
       const known = store.classIds().find((id) => store.name(id) === name);
       const id = known ?? (await actions.addClass(name))?.classes[0];
-      if (id) await upload(inside, id);
+      if (id) await upload(inside, id, tests);
     }
   }
 }
 customElements.define("class-grid", ClassGrid);
+
+// Make a class of images of the project; its name is asked for.
+export async function newClassOf(images) {
+  const name = await askForName(
+    `A new class of ${images.length === 1 ? "this image" : `${images.length} images`}`,
+  );
+  if (name) await actions.addClass(name, images);
+}

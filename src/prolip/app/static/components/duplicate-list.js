@@ -1,6 +1,6 @@
 // Near-duplicates: copies make the accuracy optimistic, and copies in two classes confuse the model.
 import { actions, store } from "../store.js";
-import { button, h, plural, reconcile, style } from "../ui.js";
+import { button, h, plural, reconcile, showAll, style } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { tile } from "./image-tile.js";
 
@@ -9,6 +9,7 @@ duplicate-list { display: block; margin-top: 14px; }
 duplicate-list .groups {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(min(330px, 100%), 1fr)); gap: 10px;
 }
+duplicate-list > .row { margin-top: 10px; }
 duplicate-list .group { display: grid; gap: 8px; padding: 10px; }
 duplicate-list .strip { display: flex; gap: 6px; overflow: hidden; }
 duplicate-list .strip .tile { width: 96px; flex: none; }
@@ -21,7 +22,10 @@ class DuplicateList extends HTMLElement {
   connectedCallback() {
     this.heading = h("h3");
     this.list = h("div", { class: "groups" });
-    this.append(this.heading, this.list);
+    this.more = showAll(() => this.update());
+    const rest = () => [...this.groups.values()].flatMap((ids) => ids.slice(1));
+    this.keep = button("Keep only the first of each", () => actions.remove(rest()));
+    this.append(this.heading, this.list, h("div", { class: "row" }, this.more, this.keep));
     store.addEventListener("update", () => this.update());
   }
 
@@ -31,11 +35,13 @@ class DuplicateList extends HTMLElement {
       const there = group.filter((id) => store.images.has(id));
       if (there.length > 1) groups.set(there.join(" "), there);
     }
+    this.groups = groups;
     this.hidden = !groups.size;
+    this.keep.hidden = groups.size < 2;
     this.heading.textContent = `Duplicates (${groups.size})`;
     reconcile(
       this.list,
-      [...groups.keys()].slice(0, SHOWN),
+      this.more.of([...groups.keys()], SHOWN),
       (key) => this.make(groups.get(key)),
       (element, key) => this.describe(element, groups.get(key)),
     );

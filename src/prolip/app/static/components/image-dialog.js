@@ -2,6 +2,7 @@
 import { actions, largeUrl, store } from "../store.js";
 import { button, findImages, h, percent, plural, reconcile, style } from "../ui.js";
 import { Selection } from "./selection.js";
+import { newClassOf } from "./class-grid.js";
 import { describeTile, tile } from "./image-tile.js";
 
 style(`
@@ -96,7 +97,8 @@ class ImageDialog extends HTMLElement {
   moveTo() {
     const label = this.move.value;
     this.move.value = "";
-    if (label) actions.label(this.selection.selected(), label === "none" ? null : label);
+    if (label === "new") newClassOf(this.selection.selected());
+    else if (label) actions.label(this.selection.selected(), label === "none" ? null : label);
   }
 
   update() {
@@ -120,6 +122,7 @@ class ImageDialog extends HTMLElement {
     this.move.replaceChildren(
       h("option", { value: "" }, "Move to …"),
       ...classes,
+      h("option", { value: "new" }, "a new class …"),
       h("option", { value: "none" }, "no class"),
     );
     this.showLarge(this.selection.current());
@@ -130,9 +133,15 @@ class ImageDialog extends HTMLElement {
     if (!row) return;
     if (this.image.dataset.key !== id)
       Object.assign(this.image, { src: largeUrl(id), alt: row.name }).dataset.key = id;
-    const predicted = store.figures.held_out?.[id];
+    const { held_out, test } = store.figures;
+    const predicted = held_out?.[id] ?? test?.predictions[id];
     const lines = [row.name, row.label === null ? "no class" : `labelled ${store.name(row.label)}`];
-    if (predicted) lines.push(`held-out prediction: ${store.name(predicted[0])}, ${percent(predicted[1])}`);
+    if (row.test) lines.push("only for testing");
+    if (row.machine) lines.push("labelled by the model");
+    if (predicted)
+      lines.push(
+        `${row.test ? "" : "held-out "}prediction: ${store.name(predicted[0])}, ${percent(predicted[1])}`,
+      );
     if (store.bad[id]) lines.push(`cannot be read: ${store.bad[id]}`);
     this.caption.textContent = lines.join(" · ");
   }

@@ -1,6 +1,6 @@
 // Label errors: images whose held-out prediction and neighbours agree on another class, as in `prolip check`.
 import { actions, store } from "../store.js";
-import { button, h, percent, reconcile, style } from "../ui.js";
+import { button, h, percent, reconcile, showAll, style } from "../ui.js";
 import { openImages } from "./image-dialog.js";
 import { tile } from "./image-tile.js";
 
@@ -13,6 +13,7 @@ label-error-list .error {
   display: grid; grid-template-columns: 128px minmax(0, 1fr); gap: 12px; align-items: center; padding: 10px;
 }
 label-error-list .error .row { margin-top: 8px; }
+label-error-list > button { margin-top: 10px; }
 label-error-list p { overflow-wrap: anywhere; }
 `);
 
@@ -22,7 +23,8 @@ class LabelErrorList extends HTMLElement {
   connectedCallback() {
     this.heading = h("h3");
     this.list = h("div", { class: "errors" });
-    this.append(this.heading, this.list);
+    this.more = showAll(() => this.update());
+    this.append(this.heading, this.list, this.more);
     store.addEventListener("update", () => this.update());
   }
 
@@ -32,7 +34,7 @@ class LabelErrorList extends HTMLElement {
     this.heading.textContent = `Label errors (${open.length})`;
     reconcile(
       this.list,
-      open.slice(0, SHOWN),
+      this.more.of(open, SHOWN),
       (id) => this.make(id),
       (element, id) => this.describe(element, id),
     );

@@ -1,7 +1,8 @@
 // Images without a class, those most worth a label first, or those that a search found. Keys 1 to 9 label them.
 import { chooser, dropTarget, upload } from "../files.js";
 import { actions, change, store } from "../store.js";
-import { button, groupBy, h, percent, plural, reconcile, style } from "../ui.js";
+import { button, groupBy, h, percent, plural, reconcile, showAll, style } from "../ui.js";
+import { newClassOf } from "./class-grid.js";
 import { openImages } from "./image-dialog.js";
 import { describeTile, tile } from "./image-tile.js";
 import { Selection } from "./selection.js";
@@ -15,17 +16,18 @@ label-queue .tile { aspect-ratio: auto; }
 label-queue .tile img { aspect-ratio: 1; height: auto; }
 label-queue .prediction {
   display: flex; justify-content: space-between; gap: 6px; font-size: .78rem; padding: 4px 6px;
-  background: var(--surface); white-space: nowrap;
+  background: var(--surface); text-align: left;
 }
-label-queue .prediction span:first-child { overflow: hidden; text-overflow: ellipsis; }
+label-queue .prediction span:first-child { overflow-wrap: anywhere; }
+label-queue .prediction .number { white-space: nowrap; }
 label-queue .prediction span:empty { display: none; }
 label-queue .keys {
   position: sticky; bottom: 0; max-height: 30vh; overflow: auto; padding: 6px 0; background: var(--surface);
 }
 label-queue .keys button kbd { margin-right: 2px; }
 label-queue .keys .primary { order: -1; }
-label-queue .keys button { max-width: 220px; }
-label-queue .keys span { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+label-queue .keys span { overflow-wrap: anywhere; text-align: left; }
+label-queue .machine { display: flex; flex-wrap: wrap; gap: 8px; align-items: center; margin: 0; }
 `);
 
 const SHOWN = 30;
@@ -66,6 +68,9 @@ class LabelQueue extends HTMLElement {
     this.keys = h("div", { class: "row keys", role: "group", "aria-label": "These are" });
     this.sure = button("", () => this.acceptPredictions());
     this.out = button("Remove", () => actions.remove(this.selection.selected()));
+    this.fresh = button("New class …", () => newClassOf(this.selection.selected()));
+    this.more = showAll(() => this.update());
+    this.machine = h("p", { class: "machine small" });
     this.selection = new Selection(this.grid, () => {
       this.used = true;
       this.update();
@@ -76,23 +81,27 @@ class LabelQueue extends HTMLElement {
       this.search,
       this.about,
       this.grid,
+      this.more,
       this.keys,
+      this.machine,
       h(
         "div",
         { class: "row" },
         chooser("Add photos …", (files) => upload(files, null)),
         chooser("Add a folder …", (files) => upload(files, null), { folder: true }),
         this.all,
+        this.fresh,
         this.look,
         this.like,
         this.sure,
         this.out,
       ),
     );
-    dropTarget(panel, (files) => {
+    const drop = (files) => {
       document.activeElement?.blur(); // so that the next key is a label
       upload(files, null);
-    });
+    };
+    dropTarget(panel, drop, (images) => actions.label(images, null));
     this.append(panel);
     document.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("find", async ({ detail }) => {
@@ -146,7 +155,7 @@ class LabelQueue extends HTMLElement {
   update() {
     if (this.found && !store.unlabelled) return this.showFound(null);
     const all = this.order();
-    const shown = (this.shown = all.slice(0, SHOWN));
+    const shown = (this.shown = this.more.of(all, SHOWN));
     if (!this.used && !this.found && shown.length) this.selection.set([shown[0]]);
     const about = this.found
       ? `Images without a class, the nearest to ${this.found.title} first. Click the right ones, then their class.`
@@ -169,9 +178,10 @@ class LabelQueue extends HTMLElement {
     this.all.textContent = `Select all ${shown.length}`;
     this.sure.hidden = !sure.length || Boolean(this.found);
     this.sure.textContent = `Label ${plural(sure.length, "sure prediction")} (${percent(SURE)} or more)`;
-    this.keys.hidden = this.out.hidden = this.look.hidden = this.like.hidden = !all.length;
+    for (const part of [this.keys, this.out, this.look, this.like, this.fresh]) part.hidden = !all.length;
+    this.drawMachine();
     const count = this.selection.selected().length;
-    this.out.disabled = this.like.disabled = !count;
+    this.out.disabled = this.like.disabled = this.fresh.disabled = !count;
     this.like.textContent = count > 1 ? "More like these" : "More like this";
   }
 
@@ -227,11 +237,31 @@ class LabelQueue extends HTMLElement {
 
   async acceptPredictions() {
     const groups = groupBy(this.surePredictions(), ([, [label]]) => label);
+    const group = String(Math.random()); // they are undone together
     for (const [label, images] of groups)
-      await actions.label(
+      await actions.acceptPredictions(
         images.map(([id]) => id),
         label,
+        group,
       );
+  }
+
+  // Labels that the model gave: one click lists or removes them.
+  drawMachine() {
+    const images = store.byMachine();
+    this.machine.hidden = !images.length;
+    if (this.machine.dataset.count === String(images.length)) return;
+    this.machine.dataset.count = images.length;
+    this.machine.replaceChildren(
+      `${plural(images.length, "label")} by the model: used for training if they help, never for accuracy.`,
+      button("Look at them", () =>
+        openImages(
+          () => "Labelled by the model",
+          () => store.byMachine(),
+        ),
+      ),
+      button("Remove these labels", () => actions.label(store.byMachine(), null)),
+    );
   }
 
   key(event) {

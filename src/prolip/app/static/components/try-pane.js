@@ -18,7 +18,7 @@ try-pane .verdict { font-size: 1.2rem; font-weight: 650; overflow-wrap: anywhere
 try-pane :is(.verdict, .note, .bars):empty { display: none; }
 try-pane .bars { display: grid; gap: 7px; }
 try-pane .bar { display: grid; grid-template-columns: minmax(0, 1fr) auto; font-size: .9rem; gap: 0 8px; }
-try-pane .bar span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+try-pane .bar span:first-child { overflow-wrap: anywhere; }
 try-pane .track {
   grid-column: 1 / -1; height: 8px; background: var(--sunken); border-radius: 4px; overflow: hidden;
 }
@@ -82,11 +82,15 @@ class TryPane extends HTMLElement {
     this.update();
   }
 
+  // A response that is overtaken by that to a later request is not shown.
   async predict(file) {
     this.predictedBy = store.figures;
+    const turn = (this.turn = (this.turn ?? 0) + 1);
     try {
-      this.show(await call("api/try", { body: file }));
+      const found = await call("api/try", { body: file });
+      if (turn === this.turn) this.show(found);
     } catch (error) {
+      if (turn !== this.turn) return;
       this.verdict.textContent = "";
       this.note.textContent = error.message;
       this.bars.replaceChildren();
@@ -96,7 +100,13 @@ class TryPane extends HTMLElement {
   show(found) {
     const [best] = found.top;
     this.verdict.textContent = found.rejected ? "None of these" : store.name(best.class);
-    this.note.textContent = found.rejected ? "It is unlike all training images. If it had to choose:" : "";
+    const row = store.images.get(found.image);
+    this.note.textContent =
+      row && row.label !== null
+        ? `This image is in the project, labelled ${store.name(row.label)}: it is no test of the model any more.`
+        : found.rejected
+          ? "It is unlike all training images. If it had to choose:"
+          : "";
     this.bars.classList.toggle("none", found.rejected);
     const rows = new Map(found.top.slice(0, SHOWN).map((each) => [each.class, each.probability]));
     reconcile(
