@@ -92,7 +92,7 @@ def test_what_cannot_be_done_is_refused(edit, error):
 
 def test_names_are_one_line_of_text():
     change = edits.add_class(State(), "<b>\u202ecat\n\x00")
-    assert change.classes["1"].name == "<b>cat"
+    assert change.classes["1"].name == "<b> cat"
 
 
 names = st.sampled_from(["cat", "dog", "cow"])

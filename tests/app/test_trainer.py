@@ -88,14 +88,14 @@ def test_an_image_that_is_added_after_a_while_is_encoded_first_too(recorder, mon
 def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder, monkeypatch):
     images = recorder.add("red", range(3)) + recorder.add("green", range(20, 23))
     recorder.wait_until_trained()
-    real, entered, go = encoding.decode, threading.Event(), threading.Event()
+    real, entered, go = encoding.read_pixels, threading.Event(), threading.Event()
 
-    def slow(data):
+    def slow(data, preprocess):
         entered.set()
         assert go.wait(60)
-        return real(data)
+        return real(data, preprocess)
 
-    monkeypatch.setattr(encoding, "decode", slow)
+    monkeypatch.setattr(encoding, "read_pixels", slow)
     monkeypatch.setattr(encoding, "ENCODE_BATCH", 1)
     new = recorder.add("red", range(50, 52))
     assert entered.wait(60)

@@ -17,7 +17,6 @@ from prolip.core import ProlipError, UsageError
 from prolip.encoders.pretrained import list_models
 
 
-
 class CancelledError(ProlipError):
     """The user does not want this model after all."""
 
@@ -43,7 +42,7 @@ class BaseModels:
         self._lock = Lock()
 
     def rows(self) -> list[dict[str, Any]]:
-        """List models: name, title, megabytes, licence, whether each is free, recommended and on this machine."""
+        """List models: name, title, megabytes, licence, `free`, `recommended` (first) and `downloaded`."""
         listed = [row for row in list_models() if row["menu"] or row["name"] == self._first]
         if all(row["name"] != self._first for row in listed):
             listed.insert(0, {"name": self._first, "title": self._first, "downloaded": True})

@@ -135,10 +135,7 @@ def _count(number: int) -> str:
 
 
 def _class_name(text: str) -> str:
-    name = normalize_name(readable(text))
-    if len(name) > NAME_LIMIT:
-        raise InputError(f"a class name can have {NAME_LIMIT} characters at most, got {len(name)}")
-    return name
+    return normalize_name(_text(text, NAME_LIMIT, "a class name"))
 
 
 def _text(text: str, limit: int, what: str, cut: bool = False) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from prolip.app import edits
 from prolip.app.project import Project
 from prolip.data import textures
-from prolip.features.pixels import to_jpeg
+from prolip.features.images import to_jpeg
 
 CLASSES, LABELLED, UNLABELLED, SIDE = 4, 6, 4, 320
 

@@ -21,8 +21,8 @@ class ClassRow:
 
     @property
     def prompt_name(self) -> str:
-        """What prompts call the class; they have an article themselves."""
-        return re.sub("^(an?|the) ", "", self.text or self.name, flags=re.IGNORECASE)
+        """What prompts call the class; they have an article of their own."""
+        return re.sub("^(an?|the) ", "", self.text, flags=re.IGNORECASE) or self.name
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ class Trainer:
         text = Text.from_features(prompts, encoder.text_head, names)
         task = ImageSource(encoder).task(training.x[None], training.y, text)
         hashes = tuple(bytes.fromhex(image) for image in training.images)
-        recipe = replace(self.recipe, prompt_names={row.name: row.text for row in rows if row.text})
+        recipe = replace(self.recipe, prompt_names={row.name: row.prompt_name for row in rows if row.text})
         return fit_support(encoder, recipe, names, Support(hashes, task))
 
     def _compute_slow_figures(self) -> None:

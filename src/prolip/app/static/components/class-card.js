@@ -160,7 +160,7 @@ class ClassCard extends HTMLElement {
     this.find.hidden = !store.unlabelled;
     this.drawTiles(members);
     if (document.activeElement !== this.words) this.words.value = row.text;
-    const words = (row.text || row.name).replace(/^(an?|the) /i, "");
+    const words = row.text.replace(/^(an?|the) /i, "") || row.name;
     const prompt = store.about.templates[0].replace("{}", words);
     const { accuracy: all, too_few, zero_shot_accuracy: zero } = store.figures;
     this.reads.textContent =
