@@ -20,7 +20,6 @@ from prolip.api import save as keep
 from prolip.core import ProlipError, SavedModelError
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.card import model_card
-from prolip.features.store import FeatureStore
 from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import cache_dir
 
@@ -240,9 +239,3 @@ def test_readers_of_a_model_that_is_overwritten_always_find_one(colour_model, of
     for thread in threads:
         thread.join()
     assert problems == []
-
-
-def test_a_store_that_was_named_must_take_features(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert FeatureStore(tmp_path).required
-    assert not FeatureStore().required

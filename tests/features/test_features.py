@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import importlib
-import os
 import random
-import resource
-import signal
-import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prolip.core.errors import InputError, ModelError, ProlipError
+from prolip.core.errors import InputError, ModelError
 from prolip.core.head import Head
 from prolip.encoders import Encoder, Preprocess
 from prolip.features import FeatureStore, ImageError, extract
@@ -187,26 +181,6 @@ def test_a_bad_picture_is_an_error_that_names_it(photos, store):
     assert extract(Fake(), photos[:4], store=store).encoded == 0  # the first batch was kept
 
 
-def test_of_two_bad_copies_the_first_is_named_whichever_loader_is_faster(photos, monkeypatch):
-    for bad in photos[3:5]:
-        bad.write_bytes(b"not an image")
-    opened, second = extract_module.open_image, threading.Event()
-
-    @contextlib.contextmanager
-    def late(image, name):
-        if image == photos[3]:
-            assert second.wait(10)
-        with opened(image, name) as picture:
-            if image == photos[4]:
-                threading.Timer(0.05, second.set).start()  # once its contents are known as its own
-            yield picture
-
-    monkeypatch.setattr(extract_module, "open_image", late)
-    with pytest.raises(ImageError) as raised:
-        extract(Fake(), photos, workers=2)
-    assert raised.value.name == str(photos[3])
-
-
 def test_bad_pictures_can_be_skipped(photos, store):
     photos[3].write_bytes(b"no image")
     photos[8].write_bytes(b"no image")
@@ -345,141 +319,3 @@ def test_two_spaces_do_not_mix(photos, store):
     renamed = Fake()
     renamed.name = "the same weights"
     assert extract(renamed, photos, store=store).encoded == 0
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def scribble(path: Path) -> None:
-    path.write_bytes(b"nonsense" * 20)
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def execute(path: Path, *statements: str) -> None:
-    table = sqlite3.connect(path)
-    with table:
-        for statement in statements:
-            table.execute(statement)
-    table.close()
-
-
-def foreign(path: Path) -> None:
-    execute(path, "PRAGMA user_version = 77")
-
-
-def without_table(path: Path) -> None:
-    execute(path, "DROP TABLE features")
-
-
-def with_endless_view(path: Path) -> None:
-    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
-    view = f"CREATE VIEW features AS {numbers} SELECT 'x' space, i key, 0 view, i \"values\", 0 crc FROM n"
-    execute(path, "DROP TABLE features", view)
-
-
-@pytest.mark.parametrize("damage", [truncate, scribble, foreign, without_table, with_endless_view])
-def test_a_damaged_file_is_told_once_set_aside_and_encoded_again(photos, store, damage):
-    good = extract(Fake(), photos, store=store)
-    damage(file_of(store))
-    with pytest.warns(UserWarning, match="is damaged .* encoded again"):
-        again = extract(Fake(), photos, store=FeatureStore(store.root))
-    assert again.encoded == 10
-    assert np.array_equal(again.features, good.features)
-    assert extract(Fake(), photos, store=FeatureStore(store.root)).encoded == 0  # and no warning any more
-
-
-def test_an_empty_file_is_a_new_one(photos, store):
-    extract(Fake(), photos, store=store)
-    empty(file_of(store))
-    assert extract(Fake(), photos, store=FeatureStore(store.root)).encoded == 10
-    assert extract(Fake(), photos, store=FeatureStore(store.root)).encoded == 0
-
-
-@pytest.mark.parametrize("change", ['"values" = zeroblob(96)', "crc = crc + 1", '"values" = 1.5', "view = 9"])
-def test_a_changed_row_is_noticed(photos, store, change):
-    good = extract(Fake(), photos, store=store)
-    execute(file_of(store), f"UPDATE features SET {change} WHERE rowid = 5")
-    if change != "view = 9":  # the row answers to no image then
-        with pytest.warns(UserWarning, match=r"damaged rows \(1\) are encoded again"):
-            again = extract(Fake(), photos, store=store)
-    else:
-        again = extract(Fake(), photos, store=store)
-    assert again.encoded == 1
-    assert_same(again.features, good.features)
-    assert extract(Fake(), photos, store=store).encoded == 0  # the new row stands in, without a warning
-
-
-def test_a_full_disk_is_told_and_loses_nothing(photos, store):
-    space = store.space(Fake())
-    space.add([b"k" * 32], [0], np.ones((1, WIDTH)))
-    size = file_of(store).stat().st_size
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handled = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
-    try:
-        with pytest.raises(ProlipError):
-            space.add([bytes([i]) * 32 for i in range(200)], [0] * 200, np.ones((200, WIDTH)) * 2000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, handled)
-    assert stored(store) == 1
-    assert extract(Fake(), photos, store=store).encoded == 10
-
-
-def test_a_store_that_cannot_be_written(photos, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ProlipError):
-        extract(Fake(), photos, store=FeatureStore(tmp_path / "file"))
-
-
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.EIO])
-def test_a_file_that_cannot_be_opened_is_told_and_left_alone(photos, store, monkeypatch, code):
-    extract(Fake(), photos, store=store)
-    path = file_of(store)
-    real = os.open
-
-    def refused(name, *arguments, **named):
-        if Path(name) == path:
-            raise OSError(code, os.strerror(code))
-        return real(name, *arguments, **named)
-
-    again = FeatureStore(store.root)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refused)
-        assert len(again.space(Fake())) == 0
-    (problem,) = again.take_problems()
-    assert f"{path} cannot be read" in problem
-    assert file_of(store) == path
-    assert (len(again.space(Fake())), again.take_problems()) == (10, [])
-
-
-def test_two_processes_can_write_one_space(photos, store):
-    ours, theirs = (FeatureStore(store.root).space(Fake()) for _ in range(2))
-    rows = np.random.default_rng(0).normal(size=(2, WIDTH)).astype(np.float32)
-    ours.add([b"a" * 32], [0], rows[:1])
-    theirs.add([b"a" * 32, b"b" * 32], [0, 7], rows)
-    merged = store.space(Fake())
-    assert len(merged) == 2
-    assert np.array_equal(merged.get(b"a" * 32, 0), rows[0])
-    assert np.array_equal(merged.get(b"b" * 32, 7), rows[1])
-    assert merged.get(b"b" * 32, 0) is None
-    assert np.array_equal(ours.get(b"b" * 32, 7), rows[1])
-
-
-def test_writers_with_files_of_their_own_share_a_store(store):
-    rows = np.random.default_rng(0).normal(size=(3, WIDTH)).astype(np.float32)
-    for i in range(3):
-        own = FeatureStore(store.root, f"part-{i}").space(Fake())
-        own.add([bytes([i]) * 32], [0], rows[i : i + 1])
-    space = store.space(Fake())
-    assert len(list(store.root.glob("*.sqlite"))) == len(space) == 3
-    assert all(np.array_equal(space.get(bytes([i]) * 32, 0), rows[i]) for i in range(3))
-
-
-def test_the_store_lies_in_the_cache_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("PROLIP_CACHE", str(tmp_path / "elsewhere"))
-    assert FeatureStore().root == tmp_path / "elsewhere" / "features"

@@ -32,7 +32,7 @@ class EncodedProject:
         self.bad: dict[str, str] = {}  # why an image cannot be encoded
         self.store_failure = ""  # why features cannot be written at present
         self._project = project
-        self._space = FeatureStore(project.folder / "features").space(encoder)
+        self._space = FeatureStore(project.folder / "features", renew=True).space(encoder)
         self._store_retry = 0.0  # when features may be written again
         self._pixels: dict[str, Array] = {}  # [S, S, 3] uint8
         self._texts: dict[tuple[str, tuple[str, ...]], Array] = {}
@@ -51,7 +51,8 @@ class EncodedProject:
     def encode(self, images: list[str]) -> dict[str, str]:
         """Encode images, a few at a time; returns those that cannot be read, and why."""
         images = images[:ENCODE_BATCH]
-        stored = {image: self._space.get(bytes.fromhex(image), 0) for image in images}
+        rows = self._space.get([bytes.fromhex(image) for image in images])
+        stored = {image: rows.get((bytes.fromhex(image), 0)) for image in images}
         left = [image for image in images if stored[image] is None]
         with ThreadPoolExecutor(cores()) as threads:
             loaded = dict(zip(left, threads.map(self._load, left), strict=True))

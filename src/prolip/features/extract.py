@@ -18,7 +18,6 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,14 @@ from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import ImageError, NoImagesError, open_image
-from prolip.features.store import FeatureStore, Space
+from prolip.features.store import FeatureStore
 from prolip.io.environment import cores
 from prolip.io.files import file_state
 from prolip.io.progress import Progress
 
 _FLUSH_ROWS = 8192
 _FLUSH_SECONDS = 10.0
+_LOOKED_UP = 1000  # images that are looked up in the store at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,63 +90,63 @@ def extract(
         raise InputError(f"views must be different numbers from 0 on, got {views}")
     if not len(images):
         raise InputError("no images to encode")
-    space = None if store is None else store.space(encoder)
-    job = _Job(encoder, images, views, store, space, skip_bad, progress or (lambda done, total: None))
-    try:
-        job.run(min(16, max(2, cores())) if workers is None else workers)
-    finally:
-        for problem in store.take_problems() if store is not None else ():
-            warnings.warn(problem, stacklevel=2)
-    return job.result(time.perf_counter() - started)
+    job = _Job(encoder, images, views, store, progress or (lambda done, total: None))
+    job.run(min(16, max(2, cores())) if workers is None else workers, bool(skip_bad))
+    if store is not None and store.problem:
+        warnings.warn(f"features are not stored: {store.problem}", stacklevel=2)
+    return job.result(skip_bad, time.perf_counter() - started)
 
 
 @dataclass(frozen=True, eq=False)
 class _Loaded:
     """The output of a loader: rows from the store and pixels for the tower, by index in `views`."""
 
-    index: int
     key: bytes
-    state: tuple[int, ...] | None = None  # of its file, if that was read
+    state: tuple[int, ...] | None  # of its file, if it has one
     rows: dict[int, Array] = field(default_factory=dict)  # [width]
     pixels: dict[int, Array] = field(default_factory=dict)  # uint8 [S, S, 3]
 
 
-@dataclass(eq=False)
 class _Job:
     """The state of one extraction. Only `_load` runs on other threads."""
 
-    encoder: Encoder
-    images: Sequence[Any]
-    views: list[int]
-    store: FeatureStore | None
-    space: Space | None
-    skip_bad: bool | float
-    progress: Progress
-
-    def __post_init__(self) -> None:
-        shape = (len(self.views), len(self.images), self.encoder.width)
-        self.features = np.empty(shape, dtype=np.float32)
+    def __init__(
+        self,
+        encoder: Encoder,
+        images: Sequence[Any],
+        views: list[int],
+        store: FeatureStore | None,
+        progress: Progress,
+    ) -> None:
+        self.encoder, self.images, self.views, self.store = encoder, images, views, store
+        self.space = None if store is None else store.space(encoder)
+        self.progress = progress
+        self.features = np.empty((len(views), len(images), encoder.width), dtype=np.float32)
         self.keys: dict[int, bytes] = {}
         self.bad: dict[int, ImageError] = {}
         self.encoded = 0
         self.first: dict[bytes, int] = {}  # content: the first image that has it
-        self.lock = Lock()
-        self.waiting: list[tuple[_Loaded, int]] = []  # image and index in `views`, to be encoded
-        self.unwritten: list[tuple[int, int]] = []  # image and index in `views`, to be written
+        self.waiting: list[tuple[int, int, Array]] = []  # image, index in `views`, and pixels to encode
+        self.unwritten: list[tuple[int, int]] = []  # image and index in `views`
         self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
         self.written_at = time.monotonic()
 
-    def run(self, workers: int) -> None:
-        size, total = self.encoder.batch_size, len(self.images)
+    def run(self, workers: int, skip_bad: bool) -> None:
+        """Take what is stored, load the rest in threads, and encode it in batches."""
+        for start in range(0, len(self.images) if self.store else 0, _LOOKED_UP):
+            self._take_stored(range(start, min(start + _LOOKED_UP, len(self.images))))
+            self.progress(len(self.keys), len(self.images))
+        size, total, stored = self.encoder.batch_size, len(self.images), len(self.keys)
+        left = [index for index in range(total) if index not in self.keys]
         # Enough images ahead to fill a batch; with many views an image has many pixels, so fewer of them.
         ahead = max(workers, -(-size // len(self.views)))
         try:
-            with closing(self._outcomes(workers, ahead)) as outcomes:
-                for index, outcome in enumerate(outcomes):
-                    self._receive(index, outcome)
+            with closing(self._loaded(left, workers, ahead)) as outcomes:
+                for done, (index, outcome) in enumerate(outcomes, start=stored + 1):
+                    self._receive(index, outcome, skip_bad)
                     while len(self.waiting) >= size:
                         self._encode(size)
-                    self.progress(index + 1 - len({loaded.index for loaded, _ in self.waiting}), total)
+                    self.progress(done - len({index for index, _, _ in self.waiting}), total)
             if self.waiting:
                 self._encode(size)
                 self.progress(total, total)
@@ -157,22 +157,20 @@ class _Job:
             raise
         self._write()
 
-    def result(self, seconds: float) -> Extraction:
+    def result(self, skip_bad: bool | float, seconds: float) -> Extraction:
+        """Return the features of the images that could be read."""
         for index, key in self.keys.items():
-            first = self.first[key]
-            if first in self.bad:
-                self.bad[index] = ImageError(self._name(index), self.bad[first].reason)
-            elif first != index:
+            if (first := self.first.get(key, index)) != index:
                 self.features[:, index] = self.features[:, first]
         kept = [index for index in range(len(self.images)) if index not in self.bad]
         bad = [(self.bad[index].name, self.bad[index].reason) for index in sorted(self.bad)]
         if not kept:
             raise NoImagesError(bad)
-        if len(bad) > self.skip_bad * len(self.images):
+        if len(bad) > skip_bad * len(self.images):
             listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
             raise InputError(
                 f"{len(bad)} of {len(self.images)} images cannot be read, more than "
-                f"{100 * self.skip_bad:.0f} %: repair or remove them ({listed})"
+                f"{100 * skip_bad:.0f} %: repair or remove them ({listed})"
             )
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]
@@ -182,28 +180,34 @@ class _Job:
         image = self.images[index]
         return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
-    def _stored(self, index: int) -> _Loaded | None:
-        """Return an image whose content and features are known without opening its file."""
-        source = self.images[index]
-        if self.store is None or not isinstance(source, (str, os.PathLike)):
-            return None
-        with suppress(OSError, ValueError):  # opening the file reports the error
-            key = self.store.known(os.fspath(source), file_state(source))
-            if key is not None and len(rows := self._rows(key)) == len(self.views):
-                with self.lock:
-                    self.first.setdefault(key, index)
-                return _Loaded(index, key, rows=rows)
-        return None
+    def _take_stored(self, indices: Sequence[int]) -> None:
+        """Take the features of files that have not changed since they were recorded, without opening them."""
+        assert self.store is not None
+        assert self.space is not None
+        files: dict[int, tuple[str, tuple[int, ...]]] = {}
+        for index in indices:
+            if isinstance(self.images[index], (str, os.PathLike)):
+                with suppress(OSError, ValueError):  # opening the file reports the error
+                    files[index] = os.fspath(self.images[index]), file_state(self.images[index])
+        known = zip(files, self.store.known(list(files.values())), strict=True)
+        keys = {index: key for index, key in known if key is not None}
+        rows = self.space.get(list(set(keys.values())))
+        for index, key in keys.items():
+            if all((key, view) in rows for view in self.views):
+                self.keys[index] = key
+                self.features[:, index] = [rows[key, view] for view in self.views]
 
     def _load(self, index: int) -> _Loaded | ImageError:
-        """Read an image; add rows from the store, and pixels for the rest, unless it is a copy."""
+        """Read an image; add rows from the store, and pixels for the rest."""
         try:
             with open_image(self.images[index], self._name(index)) as opened:
-                with self.lock:
-                    first = self.first.setdefault(opened.key, index)
-                if first != index:
-                    return _Loaded(index, opened.key, opened.state)
-                loaded = _Loaded(index, opened.key, opened.state, self._rows(opened.key))
+                rows = {} if self.space is None else self.space.get([opened.key])
+                found = {
+                    slot: rows[opened.key, view]
+                    for slot, view in enumerate(self.views)
+                    if (opened.key, view) in rows
+                }
+                loaded = _Loaded(opened.key, opened.state, found)
                 if len(loaded.rows) < len(self.views):
                     preprocess = self.encoder.preprocess
                     image = opened.decode(preprocess.sufficient_side)
@@ -213,73 +217,67 @@ class _Job:
         except ImageError as bad:
             return bad
 
-    def _rows(self, key: bytes) -> dict[int, Array]:
-        """Return the stored rows of an image, by index in `views`."""
-        found = ((slot, self.space.get(key, view)) for slot, view in enumerate(self.views) if self.space)
-        return {slot: row for slot, row in found if row is not None}
-
-    def _outcomes(self, workers: int, ahead: int) -> Generator[_Loaded | ImageError, None, None]:
-        """Yield every image in order; those that are not stored are loaded by threads, `ahead` at most."""
+    def _loaded(
+        self, indices: Sequence[int], workers: int, ahead: int
+    ) -> Generator[tuple[int, _Loaded | ImageError], None, None]:
+        """Yield images in order, loaded by threads, `ahead` at most."""
         if not workers:
-            yield from (self._stored(index) or self._load(index) for index in range(len(self.images)))
+            yield from ((index, self._load(index)) for index in indices)
             return
-        coming: deque[Future[_Loaded | ImageError]] = deque()
+        coming: deque[tuple[int, Future[_Loaded | ImageError]]] = deque()
         with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
             try:
-                for index in range(len(self.images)):
-                    if (stored := self._stored(index)) is None:
-                        coming.append(pool.submit(self._load, index))
-                    else:
-                        coming.append(Future())
-                        coming[-1].set_result(stored)
+                for index in indices:
+                    coming.append((index, pool.submit(self._load, index)))
                     if len(coming) >= ahead:
-                        yield coming.popleft().result()
-                while coming:
-                    yield coming.popleft().result()
+                        first, future = coming.popleft()
+                        yield first, future.result()
+                for index, future in coming:
+                    yield index, future.result()
             finally:
-                for future in coming:
+                for _, future in coming:
                     future.cancel()
 
-    def _receive(self, index: int, outcome: _Loaded | ImageError) -> None:
+    def _receive(self, index: int, outcome: _Loaded | ImageError, skip_bad: bool) -> None:
         if isinstance(outcome, ImageError):
-            if not self.skip_bad:
-                # An earlier copy of this content may have left the decoding to this one.
-                copies = (i for i, key in self.keys.items() if self.first[key] == index)
-                raise type(outcome)(self._name(min(copies, default=index)), outcome.reason)
+            if not skip_bad:
+                raise outcome
             self.bad[index] = outcome
             return
         self.keys[index] = outcome.key
         source = self.images[index]
-        if self.store and outcome.state and isinstance(source, (str, os.PathLike)):
+        if outcome.state and isinstance(source, (str, os.PathLike)):
             self.read.append((os.fspath(source), outcome.state, outcome.key))
+        if self.first.setdefault(outcome.key, index) != index:
+            return  # a copy, whose features are those of the first
         for slot, row in outcome.rows.items():
             self.features[slot, index] = row
-        self.waiting += [(outcome, slot) for slot in outcome.pixels]
+        self.waiting += [(index, slot, pixels) for slot, pixels in outcome.pixels.items()]
 
     def _encode(self, size: int) -> None:
         batch, self.waiting = self.waiting[:size], self.waiting[size:]
-        pixels = np.stack([loaded.pixels.pop(slot) for loaded, slot in batch])  # [B, S, S, 3]
-        rows = to_numpy(self.encoder.encode(pixels))
+        rows = to_numpy(self.encoder.encode(np.stack([pixels for _, _, pixels in batch])))
         if rows.shape != (len(batch), self.encoder.width):
             raise ModelError(
                 f"{self.encoder.name} gave features of shape {list(rows.shape)}, "
                 f"expected [{len(batch)}, {self.encoder.width}]"
             )
         self.encoded += len(batch)
-        for (loaded, slot), row in zip(batch, rows, strict=True):
+        for (index, slot, _), row in zip(batch, rows, strict=True):
             if not np.isfinite(row).all():
                 raise InputError(
                     f"{self.encoder.name} gives NaN or infinite features for image "
-                    f"{self._name(loaded.index)}: check the image, or use another device or model"
+                    f"{self._name(index)}: check the image, or use another device or model"
                 )
-            self.features[slot, loaded.index] = row
-            self.unwritten.append((loaded.index, slot))
+            self.features[slot, index] = row
+            self.unwritten.append((index, slot))
         if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
             self._write()
 
     def _write(self) -> None:
         rows, self.unwritten = self.unwritten, []
         read, self.read = self.read, []
+        self.written_at = time.monotonic()
         if self.space is None or self.store is None:
             return
         if rows:
@@ -288,7 +286,6 @@ class _Job:
             views = [self.views[slot] for slot in slots]
             self.space.add(keys, views, self.features[list(slots), list(indices)])
         self.store.remember(read)
-        self.written_at = time.monotonic()
 
 
 def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> Array:

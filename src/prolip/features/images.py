@@ -8,6 +8,7 @@ an animation the first frame is read.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import io
@@ -177,11 +178,29 @@ class OpenedImage:
                     break
             huge = pixels > _HUGE
             with _large_image if huge or image.width * image.height > _LARGE else nullcontext():
-                image.load()
-                with suppress(Exception):  # a damaged EXIF block: the pixels are still good
-                    ImageOps.exif_transpose(image, in_place=True)
-                rgb = to_rgb(image)
-                return rgb.reduce(enough) if rgb.width * rgb.height > _HUGE and enough > 1 else rgb
+                try:
+                    return _read(image, enough)
+                finally:
+                    del image
+                    if huge:
+                        _return_memory()
+
+
+def _read(image: Image.Image, factor: int) -> Image.Image:
+    """Decode an opened image; a huge one is shrunk by a factor."""
+    image.load()
+    with suppress(Exception):  # a damaged EXIF block: the pixels are still good
+        ImageOps.exif_transpose(image, in_place=True)
+    if image.width * image.height > _HUGE and image.mode in ("LA", "RGBA"):
+        image = image.reduce(factor)  # before there is another copy
+    rgb = to_rgb(image)
+    return rgb.reduce(factor) if rgb.width * rgb.height > _HUGE else rgb
+
+
+def _return_memory() -> None:
+    """Return free memory to the system; glibc keeps it for the thread that used it."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library; Windows
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _TimedFile:

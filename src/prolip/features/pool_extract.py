@@ -37,8 +37,9 @@ def store_features(
     for image in images:
         with suppress(OSError, ValueError):
             states[str(Path(image).absolute())] = file_state(image)
-    keys = {path: store.known(path, state) for path, state in states.items()}
-    missing = [path for path, key in keys.items() if key is None or space.get(key, 0) is None]
+    keys = dict(zip(states, store.known(list(states.items())), strict=True))
+    rows = space.get([key for key in keys.values() if key is not None])
+    missing = [path for path, key in keys.items() if key is None or (key, 0) not in rows]
     batches = [missing[start : start + BATCH] for start in range(0, len(missing), BATCH)]
     jobs: list[Job] = [(encoder.name, encoder.device, batch) for batch in batches]
     done = len(states) - len(missing)
