@@ -178,7 +178,7 @@ def label(data):
 
 def serve(data):
     """Single small images over 8 connections, beside the encoder on the same files and on ready pixels."""
-    from prolip.api import FewShotClassifier
+    from prolip import FewShotClassifier
     from prolip.features import extract
 
     drawn = draw_textures(40)

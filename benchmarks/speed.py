@@ -210,7 +210,7 @@ def small_model(folder: Path) -> Path:
     if not model.exists():
         rng = np.random.default_rng(0)
         images = [Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)) for _ in range(8)]
-        FewShotClassifier(lam=0.1, store=False).fit(images, ["a", "b"] * 4).save(model)
+        FewShotClassifier(options={"lam": 0.1}, store=False).fit(images, ["a", "b"] * 4).save(model)
     return model
 
 

@@ -144,9 +144,9 @@ def photos(tmp_path):
 @pytest.fixture(scope="module")
 def colour_model(offline):
     """A model of the three colours, four pictures each that were never on disk."""
-    from prolip.api import FewShotClassifier
+    from prolip import FewShotClassifier
 
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
     return clf.fit(images, [name for name in COLOURS for _ in range(4)])
 

@@ -1,6 +1,6 @@
 """Adapted models of features, without images."""
 
-from prolip.api import AdaptedModel, Recipe
+from prolip import AdaptedModel, Recipe
 from prolip.api.fit import fit_support
 from prolip.api.model import Support
 from prolip.core import Head, Task
@@ -28,4 +28,7 @@ def fit_features(x, y, text, method="anchored", classes=None, scale=100.0, **opt
     task = Task(x, y, text, scale=scale)
     support = Support(tuple(bytes([i % 256, i // 256]) * 16 for i in range(task.n)), task)
     names = classes or [f"class {k}" for k in range(task.classes)]
-    return fit_support(Identity(task.x.shape[-1], scale), Recipe(method, **options), names, support)
+    settings = {name: options.pop(name) for name in ("calibrate", "seed") if name in options}
+    return fit_support(
+        Identity(task.x.shape[-1], scale), Recipe(method, options=options, **settings), names, support
+    )

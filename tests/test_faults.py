@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier, grow
+from prolip import FewShotClassifier
 from prolip.api import evaluate as measure
+from prolip.api import grow
 from prolip.api import save as keep
 from prolip.core import ProlipError, SavedModelError
 from prolip.encoders.cached_arrays import cached_arrays

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 _HOMES = {
-    "AdaptedModel": "prolip.api",
-    "FewShotClassifier": "prolip.api",
+    "AdaptedModel": "prolip.api.model",
+    "FewShotClassifier": "prolip.api.classifier",
     "Fitted": "prolip.core",
     "Head": "prolip.core",
     "InputError": "prolip.core",
     "ModelError": "prolip.core",
     "NotFittedError": "prolip.core",
     "ProlipError": "prolip.core",
-    "Recipe": "prolip.api",
+    "Recipe": "prolip.api.recipe",
     "SavedModelError": "prolip.core",
     "Task": "prolip.core",
     "Text": "prolip.core",
@@ -52,7 +52,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from prolip import data, encoders, evaluate, features, methods, solvers
-    from prolip.api import AdaptedModel, FewShotClassifier, Recipe
+    from prolip.api.classifier import FewShotClassifier
+    from prolip.api.model import AdaptedModel
+    from prolip.api.recipe import Recipe
     from prolip.core import (
         Fitted,
         Head,

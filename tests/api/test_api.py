@@ -18,7 +18,7 @@ from prolip.features import ImageError
 
 @pytest.fixture
 def fitted(photos, offline):
-    clf = FewShotClassifier(offline, "prolip", lam=0.01)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01})
     return clf.fit(photos)
 
 
@@ -46,7 +46,7 @@ def test_probabilities_agree_with_the_prediction_and_with_features_by_hand(fitte
 
 def test_images_in_memory_with_labels_of_any_kind(offline):
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
-    clf = FewShotClassifier(offline, "prolip", lam=0.01, store=False)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, store=False)
     clf.fit(images, np.repeat([7, 11, 100], 3))
     assert clf.classes_.tolist() == [7, 11, 100]
     assert clf.predict([blotch(COLOURS["blue"], 99)]).tolist() == [100]
@@ -58,7 +58,9 @@ def test_images_in_memory_with_labels_of_any_kind(offline):
 )
 def test_what_can_be_fitted_can_be_kept(offline, tmp_path, labels, lam, views):
     images = [blotch(colour, i) for colour in list(COLOURS.values())[:2] for i in range(3)]
-    clf = FewShotClassifier(offline, "prolip", lam=lam, views=views, seed=np.int64(3), store=False)
+    clf = FewShotClassifier(
+        offline, "prolip", options={"lam": lam}, views=views, seed=np.int64(3), store=False
+    )
     clf.fit(images, (each for each in np.repeat(list(labels), 3)))
     clf.save(tmp_path / "model")
     loaded = FewShotClassifier.load(tmp_path / "model", store=False)
@@ -95,7 +97,7 @@ def test_copies_count_once(photos, offline):
     for path in list(red.iterdir()):
         shutil.copy(path, red / f"copy-{path.name}")
     shutil.copy(red / "0.png", photos / "train" / "green" / "torn.png")
-    clf = FewShotClassifier(offline, "prolip", lam=0.01)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01})
     with pytest.warns(DuplicateWarning) as outcome:
         clf.fit(photos)
     said = " ".join(str(warning.message) for warning in outcome)
@@ -106,7 +108,7 @@ def test_copies_count_once(photos, offline):
 
 def test_shots_and_seed_choose_the_support_set(photos, offline):
     def support(seed):
-        clf = FewShotClassifier(offline, "prolip", lam=0.01, shots=2, seed=seed)
+        clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, shots=2, seed=seed)
         return clf.fit(photos).model_.support.hashes
 
     assert len(support(1)) == 6
@@ -115,7 +117,7 @@ def test_shots_and_seed_choose_the_support_set(photos, offline):
 
 
 def test_views_of_the_support_images(photos, offline):
-    clf = FewShotClassifier(offline, "prolip", lam=0.01, views=3, shots=1)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, views=3, shots=1)
     clf.fit(photos)
     assert clf.info_["views"] == 3
     assert clf.info_["images"] == 3
@@ -230,7 +232,7 @@ def test_a_saved_model_whose_json_lacks_a_field_does_not_load(fitted, tmp_path):
     [
         ({"method": "prolib"}, ("photos",), UsageError),
         ({"views": 0}, ("photos",), UsageError),
-        ({"lam": "1/M", "method": "prolip"}, ("photos",), UsageError),
+        ({"options": {"lam": "1/M"}, "method": "prolip"}, ("photos",), UsageError),
         ({"options": {"learning_rate": 1}}, ("photos",), UsageError),
         ({"templates": "a photo"}, ("photos",), UsageError),
         ({}, (["a.jpg"],), UsageError),
@@ -244,7 +246,7 @@ def test_wrong_use_is_refused_before_any_image_is_read(photos, offline, argument
         raise AssertionError("an image was read")
 
     monkeypatch.setattr(offline, "encode", encode)
-    clf = FewShotClassifier(offline, **{"lam": 0.01, **arguments})
+    clf = FewShotClassifier(offline, **arguments)
     call = (photos, *call[1:]) if call[0] == "photos" else call
     with pytest.raises(error):
         clf.fit(*call)
@@ -253,7 +255,7 @@ def test_wrong_use_is_refused_before_any_image_is_read(photos, offline, argument
 def test_an_unreadable_image_is_named_or_skipped(photos, offline):
     bad = photos / "train" / "red" / "0.png"
     bad.write_bytes(bad.read_bytes()[:50])
-    clf = FewShotClassifier(offline, "prolip", lam=0.01)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01})
     with pytest.raises(ImageError, match=r"red/0\.png"):
         clf.fit(photos)
     clf.skip_bad = True
@@ -265,7 +267,7 @@ def test_an_unreadable_image_is_named_or_skipped(photos, offline):
 def test_a_class_with_no_readable_image_left_is_named(photos, offline):
     for path in (photos / "train" / "red").iterdir():
         path.write_bytes(b"no image")
-    clf = FewShotClassifier(offline, "prolip", lam=0.01, skip_bad=True)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, skip_bad=True)
     with pytest.raises(InputError) as caught:
         clf.fit(photos)
     assert "red" in str(caught.value)

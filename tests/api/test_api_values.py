@@ -49,7 +49,7 @@ def test_a_report_on_training_images_holds_them_out(clf):
 
 
 def test_a_report_warns_of_training_images_that_cannot_be_held_out(clf, photos, offline, tmp_path):
-    fitted = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
+    fitted = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos)
     fitted.save(tmp_path / "m", support=False)
     loaded = FewShotClassifier.load(tmp_path / "m", store=False)
     with pytest.warns(TrainingImagesWarning):
@@ -59,7 +59,7 @@ def test_a_report_warns_of_training_images_that_cannot_be_held_out(clf, photos, 
 @pytest.mark.parametrize("fitted", [True, False])
 def test_a_check_finds_copies_with_a_model_or_without(clf, offline, fitted):
     if not fitted:
-        clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+        clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     train = {**NEW, "red": [*NEW["red"], NEW["red"][0]]}
     found = clf.check(train, test={"blue": [NEW["blue"][1]]})
     assert [(one.kind, found.labels[one.image]) for one in found.of_kind(COPY)] == [("copy", "red")]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip import encoders, methods
-from prolip.api import FewShotClassifier, classes
+from prolip import FewShotClassifier, encoders, methods
+from prolip.api import classes
 from prolip.core import InputError, ProlipError, Task
 from prolip.data import list_images, read_images
 from prolip.features import FeatureStore
@@ -23,13 +23,14 @@ def here(photos, monkeypatch):
 
 @pytest.fixture(scope="module")
 def fitted(offline):
-    return FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(IMAGES, LABELS)
+    return FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(IMAGES, LABELS)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"model": ""}, {"model": None}, {"method": ""}, {"method": None}, {"lam": ""}, {"views": None},
+        {"model": ""}, {"model": None}, {"method": ""}, {"method": None}, {"options": {"lam": ""}},
+        {"views": None},
         {"seed": None}, {"shots": 0}, {"shots": ""}, {"templates": ""}, {"templates": []},
         {"templates": [""]},
         {"device": ""}, {"device": None}, {"store": ""}, {"options": ""}, {"options": []},
@@ -38,7 +39,7 @@ def fitted(offline):
 )  # fmt: skip
 def test_empty_parameters_of_a_classifier_are_refused(offline, here, arguments):
     with pytest.raises(ProlipError):
-        FewShotClassifier(**{"model": offline, "lam": 0.3, "store": False, **arguments}).fit(IMAGES, LABELS)
+        FewShotClassifier(**{"model": offline, "store": False, **arguments}).fit(IMAGES, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_empty_arguments_of_functions_are_refused(here, call):
 
 
 def test_options_without_entries_are_options(offline):
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False, options={}).fit(IMAGES, LABELS)
+    clf = FewShotClassifier(offline, "prolip", store=False, options={}).fit(IMAGES, LABELS)
     assert set(clf.classes_) == set(LABELS)
 
 

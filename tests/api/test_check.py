@@ -107,7 +107,7 @@ def test_a_saved_model_is_asked_in_the_place_of_a_fit(prolip, drawn, textures, t
     (textures / "train" / "cracked" / "broken.png").unlink()
     (textures / "train" / "dotted" / "dotted1 again.png").unlink()
     shutil.rmtree(textures / "train" / "woven")
-    assert prolip("fit", textures, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.1")[0] == 0
+    assert prolip("fit", textures, "-o", tmp_path / "m", "--method", "prolip", "-O", "lam=0.1")[0] == 0
     code, out, err = prolip("check", textures, "--saved", tmp_path / "m", "--json")
     assert code == 0, err
     assert findings(json.loads(out))["lost.png", "wrong-label"]["suggestion"] == "striped"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.api import save as keep
 from prolip.api.classes import rename_classes
 from prolip.core import InputError, UsageError

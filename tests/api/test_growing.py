@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip import methods
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier, methods
 from prolip.api.support import DuplicateWarning
 from prolip.core import Head, HeldOutPredictions, ProlipError, SavedModelError, Task, UsageError
 from prolip.evaluate.curve import CurvePoint, extrapolate, learning_curve
@@ -54,7 +53,7 @@ def test_added_classes_end_where_a_fit_from_scratch_ends(saved, more, tmp_path):
     known = {name: [blotch(c, 10 * k + i) for i in range(4)] for k, (name, c) in enumerate(COLOURS.items())}
     new = {folder.name: sorted(folder.iterdir()) for folder in more.iterdir()}
     pairs = [(name, image) for part in (known, new) for name, images in part.items() for image in images]
-    scratch = FewShotClassifier(method="prolip", lam=0.3).fit(
+    scratch = FewShotClassifier(method="prolip", options={"lam": 0.3}).fit(
         [image for _, image in pairs], [name for name, _ in pairs]
     )
     images = [blotch(colour, 900 + k) for k, colour in enumerate(NEW.values())] + [blotch((200, 40, 40), 950)]
@@ -109,12 +108,14 @@ def test_a_name_alone_adds_a_class_and_changes_no_weight(saved):
 
 def test_class_names_alone_make_a_zero_shot_model_that_grows(photos, tmp_path):
     names, paths = list(COLOURS), sorted((photos / "test").glob("*/*.png"))
-    clf = FewShotClassifier(method="prolip", lam=0.3).fit(classes=names)
-    fitted = FewShotClassifier(method="prolip", lam=0.3).fit(photos)
+    clf = FewShotClassifier(method="prolip", options={"lam": 0.3}).fit(classes=names)
+    fitted = FewShotClassifier(method="prolip", options={"lam": 0.3}).fit(photos)
     order = [fitted.classes_.tolist().index(name) for name in names]
     x = clf.features(paths).features[0]
     assert clf.classes_.tolist() == names
-    np.testing.assert_allclose(clf.fitted_.logits(x), fitted.zero_shot().logits(x)[:, order], atol=1e-4)
+    np.testing.assert_allclose(
+        clf.fitted_.logits(x), fitted.model_.zero_shot().logits(x)[:, order], atol=1e-4
+    )
     assert clf.info_["images"] == 0
     clf.save(tmp_path / "zero", card=True)
     again = FewShotClassifier.load(tmp_path / "zero")
@@ -152,7 +153,7 @@ def test_class_names_that_make_no_model(classes):
 
 
 def test_suggest_says_when_all_images_are_known(prolip, photos, tmp_path):
-    FewShotClassifier(method="prolip", lam=0.3).fit(photos).save(tmp_path / "model")
+    FewShotClassifier(method="prolip", options={"lam": 0.3}).fit(photos).save(tmp_path / "model")
     code, out, err = prolip("suggest", tmp_path / "model", photos / "train")
     assert code == 0, err
     assert out == "Nothing to suggest: the model was fitted on all of these images.\n"

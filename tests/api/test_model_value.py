@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip import FewShotClassifier
-from prolip.api import AdaptedModel
+from prolip import AdaptedModel, FewShotClassifier
 from prolip.api import save as keep
 from prolip.api.grow import add_names
 from prolip.core import Head, InputError, ProlipError, UsageError
@@ -34,7 +33,7 @@ class Brightness(Encoder):
 
 
 def test_an_encoder_of_ones_own_is_handed_in(photos):
-    clf = FewShotClassifier(Brightness(), "prolip", lam=0.01, store=False).fit(photos)
+    clf = FewShotClassifier(Brightness(), "prolip", options={"lam": 0.01}, store=False).fit(photos)
     assert clf.score(photos) == 1.0
     assert clf.info_["model"] == "brightness"
 
@@ -75,18 +74,18 @@ def test_parameters_are_stored_as_they_come_and_can_be_changed(offline):
     clf = FewShotClassifier(offline, shots=4, templates=("a {}",))
     params = clf.get_params()
     assert params["model"] is offline
-    assert (params["shots"], params["templates"], params["lam"]) == (4, ("a {}",), None)
+    assert (params["shots"], params["templates"], params["views"]) == (4, ("a {}",), 1)
     again = FewShotClassifier(**params)
     assert again.get_params() == params
-    assert clf.set_params(shots=2, lam="1/N") is clf
-    assert (clf.shots, clf.lam) == (2, "1/N")
+    assert clf.set_params(shots=2, views=3) is clf
+    assert (clf.shots, clf.views) == (2, 3)
     with pytest.raises(UsageError):
         clf.set_params(shot=2)
 
 
 def test_a_repr_tells_what_differs_and_what_was_fitted(colour_model):
     assert repr(FewShotClassifier()) == "<FewShotClassifier()>"
-    options = "model='offline', method='prolip', lam=0.3, store=False"
+    options = "model='offline', method='prolip', options={'lam': 0.3}, store=False"
     shown = f"<FewShotClassifier({options}), fitted on 12 images of 3 classes>"
     assert repr(colour_model) == shown
 

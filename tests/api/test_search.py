@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
-from prolip.api.search import search
-from prolip.core import UsageError
+from prolip import FewShotClassifier
+from prolip.api.search import rank
 from prolip.core.arrays import unit_rows
 
 
@@ -15,32 +14,26 @@ def images():
     return [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
 
 
-def test_images_like_another_come_first(offline, images):
-    found = search(offline, images, like=images[5], top=4)
-    assert found[0].index == 5
-    assert found[0].score == pytest.approx(1, abs=1e-4)
-    assert {each.index // 4 for each in found} == {1}
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+@pytest.fixture(scope="module")
+def x(offline, images):
+    return offline.encode(np.stack([offline.preprocess.centre(image.convert("RGB")) for image in images]))
 
 
-def test_words_are_compared_in_the_shared_space(offline, images):
-    found = search(offline, images, words="red", top=len(images))
-    pixels = np.stack([offline.preprocess.centre(image.convert("RGB")) for image in images])
-    embeddings = unit_rows(offline.head(offline.encode(pixels)))
+def test_images_like_another_come_first(offline, x):
+    found = rank(offline, x, None, x[5:6])[:4]
+    assert found[0][0] == 5
+    assert found[0][1] == pytest.approx(1, abs=1e-4)
+    assert {index // 4 for index, _ in found} == {1}
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+
+
+def test_words_are_compared_in_the_shared_space(offline, x):
     row = offline.text(["red"], ["{}", "a photo of {}.", "a picture of {}."]).rows[0]
-    expected = np.argsort(-(embeddings @ row), kind="stable")
-    assert [each.index for each in found] == expected.tolist()
+    expected = np.argsort(-(unit_rows(offline.head(x)) @ row), kind="stable")
+    assert [index for index, _ in rank(offline, x, "red", None)] == expected.tolist()
 
 
-def test_an_adapted_model_searches_with_its_own_projection(offline, images):
-    labels = np.repeat(list(COLOURS), 4)
-    clf = FewShotClassifier(offline, store=False).fit(images, labels)
-    found = search(offline, images, words="green", top=4, fitted=clf.fitted_)
-    assert {each.index // 4 for each in found} == {list(COLOURS).index("green")}
-
-
-def test_nothing_to_search_for_is_refused(offline, images):
-    with pytest.raises(UsageError):
-        search(offline, images)
-    with pytest.raises(UsageError):
-        search(offline, images, words=" ")
+def test_an_adapted_model_searches_with_its_own_projection(offline, images, x):
+    clf = FewShotClassifier(offline, store=False).fit(images, np.repeat(list(COLOURS), 4))
+    found = rank(offline, x, "green", None, clf.fitted_)[:4]
+    assert {index // 4 for index, _ in found} == {list(COLOURS).index("green")}

@@ -9,7 +9,7 @@ from app_server import TOKEN, Client, png, running
 from graph_models import WIDTH, write_graphs
 from hub_server import serving
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.app.launch import load_encoder
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project

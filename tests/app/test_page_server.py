@@ -23,7 +23,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 from app_server import TOKEN, Client, png, running
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.app import encoding, trainer
 from prolip.app.page_server import OPEN_PATHS, PageServer
 from prolip.app.project import Project

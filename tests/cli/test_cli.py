@@ -19,6 +19,8 @@ from odd_lines import commands
 from pictures import COLOURS, blotch
 from prolip import methods, solvers
 from prolip.cli import console, root
+from prolip.cli.parameters import spell
+from prolip.core.errors import Parameter
 
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]
 
@@ -104,7 +106,7 @@ def test_a_log_has_a_line_every_ten_seconds(monkeypatch, output):
 
 def test_fit_predict_eval(prolip, photos, tmp_path):
     code, out, err = prolip(
-        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--json"
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01", "--json"
     )
     assert code == 0, err
     outcome = json.loads(out)
@@ -139,9 +141,13 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
         (("fit", "PHOTOS", "-o", "OUT", "--model", "ofline"), 2, "did you mean 'offline'"),
         (("fit", "PHOTOS", "-o", "OUT", "--method", "prolib"), 2, "did you mean 'prolip'"),
         (("fit", "PHOTOS", "-o", "OUT", "--device", "abacus"), 2, "abacus"),
-        (("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "--lam", "-1"), 2, 'lam must be "auto", "1/N"'),
         (
-            ("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "--lam", "best"),
+            ("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "-O", "lam=-1"),
+            2,
+            'lam must be "auto", "1/N"',
+        ),
+        (
+            ("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "-O", "lam=best"),
             2,
             'lam must be "auto", "1/N"',
         ),
@@ -163,7 +169,7 @@ def test_wrong_input_is_one_line_and_an_exit_code(prolip, photos, tmp_path, argu
 def test_a_damaged_image_among_many_is_skipped_and_listed(prolip, photos, tmp_path):
     bad = photos / "train" / "red" / "0.png"
     bad.write_bytes(b"not an image")
-    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01")
     code, _, err = prolip(*fit, "--strict")
     assert code == 1
     assert "0.png" in err
@@ -180,7 +186,7 @@ def test_a_damaged_image_among_many_is_skipped_and_listed(prolip, photos, tmp_pa
 def test_too_many_damaged_images_and_a_damaged_class_are_errors(prolip, photos, tmp_path, colour_model):
     saved = tmp_path / "saved"
     colour_model.save(saved)
-    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01")
     for name in ("0.png", "1.png"):
         (photos / "train" / "red" / name).write_bytes(b"not an image")
     code, _, err = prolip(*fit)
@@ -213,19 +219,23 @@ def test_images_to_predict_may_be_damaged_but_not_all(prolip, photos, tmp_path, 
 def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("years of work")
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "taken", "--method", "prolip", "--lam", "0.01")
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "taken", "--method", "prolip", "-O", "lam=0.01")
     assert code == 2
     assert "thesis.tex" in err
 
 
-def test_parameters_of_the_library_are_told_as_options(prolip, tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    code, _, err = prolip("export", "my-model", "--to", "onnx", "-o", tmp_path)
-    assert code == 2
-    assert "pass --force to replace" in err
-    assert "force=True" not in err
-    assert console.with_flags('fit with lam="auto"') == "fit with --lam auto"
-    assert console.with_flags("a class called x=1, or force=Truely") == "a class called x=1, or force=Truely"
+def test_parameters_in_messages_are_written_as_the_options_of_the_command(prolip, photos, tmp_path):
+    fit = commands()[("fit",)]
+    for name, value, written in (
+        ("force", True, "--force"), ("calibrate", False, "--no-calibrate"),
+        ("skip_bad", True, "without --strict"), ("images_dir", "X", "--images-dir X"),
+        ("solver", "adam", "-O solver=adam"),
+    ):  # fmt: skip
+        assert spell(fit, Parameter(name, value)) == written
+    assert spell(commands()[("check",)], Parameter("solver", "adam")) == 'solver="adam"'
+    pool = ("--unlabelled", photos / "test", "--no-calibrate")
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "model", *pool)
+    assert (code, "--no-calibrate" in err) == (2, True)
 
 
 def test_methods_are_listed_with_what_they_are(prolip):
@@ -302,7 +312,7 @@ def test_a_fit_reports_the_smallest_and_the_largest_class(prolip, photos, tmp_pa
     (photos / "train" / "red" / "0.png").unlink()
     (photos / "train" / "red" / "1.png").unlink()
     code, out, err = prolip(
-        "fit", photos, "-o", tmp_path / "model [1]", "--method", "prolip", "--lam", "0.01"
+        "fit", photos, "-o", tmp_path / "model [1]", "--method", "prolip", "-O", "lam=0.01"
     )
     assert code == 0, err
     assert "16, from 4 (red) to 6 (" in out
@@ -319,7 +329,7 @@ def test_a_fit_that_reached_no_minimum_says_so(prolip, photos, tmp_path, monkeyp
 
     monkeypatch.setattr(solvers, "exact", stopped)
     code, _, err = prolip(
-        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--json"
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01", "--json"
     )
     assert code == 0, err
     assert ("no minimum was reached" in err) is not converged
@@ -385,7 +395,7 @@ def test_lists_and_archives_in_every_command(prolip, photos, tmp_path, monkeypat
     with zipfile.ZipFile("photos.zip", "w") as archive:
         for name, *_ in rows:
             archive.write(name)
-    code, out, err = prolip("fit", source, "-o", "model", "--method", "prolip", "--lam", "0.01", "--json")
+    code, out, err = prolip("fit", source, "-o", "model", "--method", "prolip", "-O", "lam=0.01", "--json")
     assert code == 0, err
     assert json.loads(out)["images"] == 18
     code, out, err = prolip("eval", "model", source, "--json")
@@ -404,7 +414,7 @@ def test_a_table_with_absolute_paths(prolip, photos, tmp_path):
     listed = tmp_path / "lists" / "a.csv"
     rows = [f"{path},{path.parent.name}" for path in sorted((photos / "train").glob("*/*.png"))]
     listed.write_text("path,class\n" + "\n".join(rows))
-    options = ("-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01")
+    options = ("-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01")
     assert prolip("fit", listed, *options)[0] == 0
     for command in ("eval", "predict"):
         assert prolip(command, tmp_path / "model", listed)[0] == 0
@@ -434,18 +444,18 @@ def test_columns_of_a_table_can_be_named_in_every_command(prolip, photos, tmp_pa
 
 
 def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkeypatch):
-    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam")
-    assert prolip(*fit, "0.01")[0] == 0
+    fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O")
+    assert prolip(*fit, "lam=0.01")[0] == 0
     written = (tmp_path / "model" / "prolip.json").read_bytes()
-    code, _, err = prolip(*fit, "0.02")
+    code, _, err = prolip(*fit, "lam=0.02")
     assert (code, "--force" in err) == (2, True)
     for answer, expected in (("n", 2), ("y", 0)):
         assert (tmp_path / "model" / "prolip.json").read_bytes() == written
         monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        assert prolip(*fit, "0.02")[0] == expected
+        assert prolip(*fit, "lam=0.02")[0] == expected
     assert (tmp_path / "model" / "prolip.json").read_bytes() != written
-    assert prolip(*fit, "0.01", "--force")[0] == 0
+    assert prolip(*fit, "lam=0.01", "--force")[0] == 0
 
 
 def test_few_images_show_an_interval_and_a_warning_instead_of_an_accuracy(prolip, photos, tmp_path):
@@ -460,7 +470,7 @@ def test_few_images_show_an_interval_and_a_warning_instead_of_an_accuracy(prolip
 @pytest.mark.filterwarnings("default")
 def test_shots_beyond_what_is_there_are_told(prolip, photos, tmp_path):
     code, _, err = prolip(
-        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "--lam", "0.01", "--shots", "500"
+        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01", "--shots", "500"
     )
     assert code == 0
     assert "6 to 6" in err
@@ -473,13 +483,13 @@ def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, 
         assert prolip(*line)[:2] == (0, f"prolip {package.__version__}\n")
     saved = tmp_path / "model"
     for options, outcome in (((), True), (("-q", "--force"), False)):
-        out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", *options)[1]
+        out = prolip("fit", photos, "-o", saved, "--method", "prolip", "-O", "lam=0.01", *options)[1]
         assert "18, 6 of each class" in out
         assert ("Now: prolip predict" in out) == outcome
         assert "95 % interval 82.4 to 100.0 %" in out
         assert ("Of 100 new images like these, it should classify 82 to 100" in out) == outcome
         assert "parameters" not in out
-    out = prolip("fit", photos, "-o", saved, "--method", "prolip", "--lam", "0.01", "--force", "-v")[1]
+    out = prolip("fit", photos, "-o", saved, "--method", "prolip", "-O", "lam=0.01", "--force", "-v")[1]
     assert "prolip, lam 0.01" in out
     image = photos / "test" / "red" / "0.png"
     assert prolip("-q", "predict", saved, image)[2] == ""
@@ -663,7 +673,7 @@ def test_names_that_are_formulas_are_text_in_every_csv(prolip, tmp_path, monkeyp
         Path("photos", name).mkdir(parents=True)
         for i in range(4):
             blotch(colour, i, size=8).save(Path("photos", name, f"{i % 3}{name}.png"))
-    assert prolip("fit", "photos", "-o", "model", "--method", "prolip", "--lam", "0.01")[0] == 0
+    assert prolip("fit", "photos", "-o", "model", "--method", "prolip", "-O", "lam=0.01")[0] == 0
     picture = Path("photos", FORMULAS[1], f"0{FORMULAS[1]}.png")
     Path("photos", FORMULAS[0], "copy.png").write_bytes(picture.read_bytes())
     assert prolip("check", "photos", "-o", "check.csv", "--saved", "model")[0] == 0
@@ -726,7 +736,9 @@ main()
 """
 
 
-@pytest.mark.parametrize("moment", ["numpy", "prolip.api", "onnxruntime", "while it waits for input"])
+@pytest.mark.parametrize(
+    "moment", ["numpy", "prolip.api.classifier", "onnxruntime", "while it waits for input"]
+)
 def test_ctrl_c_is_one_line(colour_model, tmp_path, moment):
     colour_model.save(tmp_path / "model")
     command = [sys.executable, "-c", INTERRUPTED, moment, "predict", tmp_path / "model", "-"]

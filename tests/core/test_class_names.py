@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier, classes
+from prolip import FewShotClassifier
+from prolip.api import classes
 from prolip.app import edits
 from prolip.app.state import State
 from prolip.core import InputError, ProlipError
@@ -38,7 +39,7 @@ def model(offline, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cafes")
     pictures(folder, NFC)
     pictures(folder, "bar", 10)
-    return FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(folder).model_
+    return FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(folder).model_
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -118,7 +119,7 @@ def test_labels_of_a_table_are_one_class_however_they_are_spelled(tmp_path):
 
 
 def test_another_spelling_is_the_same_class_to_a_model(model, offline, tmp_path):
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     clf.model_ = model
     pictures(tmp_path, NFD, first=50, count=2)
     assert clf.evaluate(tmp_path)["counts"] == {"bar": 0, NFC: 2}
@@ -131,7 +132,9 @@ def test_another_spelling_is_the_same_class_to_a_model(model, offline, tmp_path)
 
 def test_labels_in_python_are_one_class(offline):
     images = [blotch(colour, k, size=16) for k, colour in enumerate([*COLOURS.values(), (9, 9, 9)])]
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(images, [NFC, NFD, "bar", "bar "])
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(
+        images, [NFC, NFD, "bar", "bar "]
+    )
     assert clf.classes_.tolist() == ["bar", NFC]
 
 

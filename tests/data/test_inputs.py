@@ -16,9 +16,8 @@ import pytest
 from PIL import Image
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
-from prolip.api.inputs import as_images
-from prolip.api.support import ImageSource
+from prolip import FewShotClassifier
+from prolip.api.inputs import as_images, read_labelled
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
 from prolip.data.tables import MissingColumnError
@@ -123,8 +122,8 @@ def test_the_same_pictures_whatever_they_lie_in(folder, expected, tmp_path, offl
     assert pixels(listed) == expected[0]
     assert len({str(image) for image in listed}) == len(listed)
     assert pixels(as_images(str(source))) == expected[0]
-    labelled = ImageSource(offline).labelled(source, None, "train")
-    assert (pixels(labelled.images), labelled.names()) == expected
+    labelled = read_labelled(source, None, split="train")
+    assert (pixels(labelled.images), labelled.label_names) == expected
 
 
 class Dataset:
@@ -182,7 +181,7 @@ def test_datasets_in_torchvisions_manner(folder, expected, offline):
         images = read_images(dataset)
         assert (pixels(images.images), labels(images)) == expected
         assert pixels(as_images(dataset)) == expected[0]
-        assert ImageSource(offline).labelled(dataset, None, "train").names() == expected[1]
+        assert read_labelled(dataset, None, split="train").label_names == expected[1]
     with pytest.raises(InputError):
         read_images(Dataset(opened, targets, classes=names[:2]))
 
@@ -245,11 +244,11 @@ def test_labels_that_come_along_are_names(folder, offline):
     ]
     table.write_text("file_name,label\n" + "\n".join(rows))
     assert read_images(folder).classes == ["0", "1", "2"]
-    labelled = ImageSource(offline).labelled(folder, None, "test", [2, 1, 0])
+    labelled = read_labelled(folder, None, split="test", classes=[2, 1, 0])
     assert labelled.classes == [2, 1, 0]
-    assert labelled.names() == images.labels
+    assert labelled.label_names == images.labels
     with pytest.raises(UsageError):
-        ImageSource(offline).labelled(images.images, None, "train")
+        read_labelled(images.images, None, split="train")
 
 
 # --- tables
@@ -522,14 +521,14 @@ def test_a_listing_is_in_order_whatever_the_system_says(tmp_path):
 def test_pairs_of_images_and_labels(folder, expected, offline):
     paths = [folder.parent / name for name, _ in rows_of(folder)]
     for pairs in (zip(paths, expected[1], strict=True), list(zip(paths, expected[1], strict=True))):
-        labelled = ImageSource(offline).labelled(pairs, None, "train")
-        assert (pixels(labelled.images), labelled.names()) == expected
+        labelled = read_labelled(pairs, split="train")
+        assert (pixels(labelled.images), labelled.label_names) == expected
 
 
 @pytest.mark.parametrize("labels", [["a", "b", None], [0.0, 1.0, float("nan")], [None] * 3, ["a", "b", 1]])
 def test_labels_that_are_missing_or_mixed(offline, labels):
     with pytest.raises(InputError):
-        ImageSource(offline).labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, "train")
+        read_labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, split="train")
 
 
 def test_columns_are_named_in_fit(folder, offline):
@@ -537,7 +536,7 @@ def test_columns_are_named_in_fit(folder, offline):
     renamed = (folder.parent / "list.csv").read_text().replace("file_name,label", "foto,art", 1)
     (folder.parent / "list.csv").write_text(renamed)
     columns = {"image_column": "foto", "label_column": "art"}
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+    clf = FewShotClassifier(offline, store=False)
     assert clf.fit(folder.parent / "list.csv", **columns).classes_.tolist() == ["blue", "green", "red"]
     with pytest.raises(UsageError):
         clf.fit([folder], ["red"], **columns)

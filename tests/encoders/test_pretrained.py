@@ -305,7 +305,7 @@ def test_models_are_compared_and_what_is_here_is_mentioned(hub, prolip, monkeypa
 
 
 def test_fit_downloads_with_yes(hub, prolip, photos, tmp_path):
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "m", "--model", NAME, "--yes")
+    code, _, err = prolip("fit", photos, "-o", tmp_path / "m", "--model", NAME, "--download")
     assert code == 0, err
     assert prolip("models", "get", "nosuch")[0] == 2
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from graph_models import write_graphs
-from prolip import methods
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier, methods
 from prolip.core import Head, InputError, Task, Text, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders.pretrained import DownloadRequiredError

@@ -10,7 +10,7 @@ from PIL import Image
 
 from hub_server import OWNER, TOKEN, serving
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.core import ModelError, UsageError
 from test_contracts import CONTRACTS, keys
 

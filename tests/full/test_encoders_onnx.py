@@ -136,7 +136,7 @@ def test_a_fit_through_onnx_and_hf_agrees(folder, tmp_path):
     encoders[0].scale = encoders[1].scale  # which the two graphs do not hold
     logits = [
         prolip.FewShotClassifier(
-            encoder, method="prolip", lam="1/N", templates=["a photo of a {}"], store=False
+            encoder, method="prolip", options={"lam": "1/N"}, templates=["a photo of a {}"], store=False
         )
         .fit(pictures, labels)
         .decision_function(pictures)

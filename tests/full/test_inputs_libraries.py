@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.api.classifier import TrainingImagesWarning
-from prolip.api.inputs import as_images
-from prolip.api.support import ImageSource
+from prolip.api.inputs import as_images, read_labelled
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import list_images, read_images
 from prolip.data.folders import MissingSplitError
@@ -49,8 +48,8 @@ def check(source, pictures, offline):
     expected = pixels(pictures)
     assert pixels(images.images) == expected
     assert pixels(as_images(source)) == expected
-    labelled = ImageSource(offline).labelled(source, None, "train")
-    assert (pixels(labelled.images), labelled.names()) == (expected, LABELS)
+    labelled = read_labelled(source, None, split="train")
+    assert (pixels(labelled.images), labelled.label_names) == (expected, LABELS)
     listed = [str(image) for image in images.images]
     assert len(set(listed)) == len(listed)
 
@@ -158,8 +157,8 @@ def test_datasets_of_hugging_face(hugging_face, dataset, pictures, tmp_path, off
 
 def test_columns_and_formats_of_hugging_face(dataset, pictures, offline):
     assert pixels(as_images(dataset["img"])) == pixels(pictures)
-    labelled = ImageSource(offline).labelled(dataset["img"], dataset["fine"], "train")
-    assert labelled.names() == dataset["fine"][:]
+    labelled = read_labelled(dataset["img"], dataset["fine"], split="train")
+    assert labelled.label_names == dataset["fine"][:]
     for library in ("numpy", "torch"):
         check(dataset.with_format(library), pictures, offline)
 
@@ -232,7 +231,7 @@ def test_pandas_categories_pictures_and_gaps(pictures, offline):
     check(pandas.DataFrame({"image": pictures, "label": pandas.Categorical(LABELS)}), pictures, offline)
     with pytest.raises(InputError):
         read_images(pandas.DataFrame({"image": pictures[:2], "label": [1.0, None]}))
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     clf.fit(pandas.DataFrame({"image": pictures, "label": LABELS}))
     with pytest.warns(TrainingImagesWarning):
         assert clf.score(pandas.Series(pictures), pandas.Series(LABELS)) == 1.0
@@ -251,7 +250,7 @@ def test_tensors_channels_first(pictures, offline):
     assert pixels(as_images(list(batch.float() / 255))) == expected
     assert pixels(as_images(torch.tensor(array))) == expected
     assert load_image(torch.zeros(3, 8, 3)).size == (3, 8)  # both ends would do: first, of torch
-    labelled = ImageSource(offline).labelled(batch, torch.tensor([0, 0, 1, 1, 2, 2]), "train")
+    labelled = read_labelled(batch, torch.tensor([0, 0, 1, 1, 2, 2]), split="train")
     assert labelled.classes == [0, 1, 2]
 
 

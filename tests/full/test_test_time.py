@@ -108,7 +108,7 @@ def test_tpt_keeps_the_surest_views(encoder):
 
 
 def test_classifier_adapts_to_images(offline, photos, tmp_path):
-    clf = prolip.FewShotClassifier(method="prolip", lam="1/N", store=tmp_path).fit(photos)
+    clf = prolip.FewShotClassifier(method="prolip", options={"lam": "1/N"}, store=tmp_path).fit(photos)
     test = sorted((photos / "test").rglob("*.png"))[:2]
     way = test_time.create("prolip", views=4)
     adapted = adapt_images(clf.model_.encoder, clf.fitted_, test, way)

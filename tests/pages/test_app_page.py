@@ -19,7 +19,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 from app_server import png  # noqa: E402
 from pictures import COLOURS, blotch  # noqa: E402
-from prolip.api import FewShotClassifier  # noqa: E402
+from prolip import FewShotClassifier  # noqa: E402
 
 TOKEN = "a-token-of-the-browser-tests"
 expect = sync_api.expect

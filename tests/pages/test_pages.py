@@ -5,7 +5,7 @@ import pytest
 
 from feature_models import fit_features
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.api.classes import rename_classes
 from prolip.api.evaluate import predict_held_out
 from prolip.evaluate.curve import Curve, CurvePoint, Forecast
@@ -24,14 +24,14 @@ NAME = "it's $(this) again.png"
 def report(offline, tmp_path_factory):
     """A page on a model and labels of which a third are wrong; one class has a hostile name."""
     from prolip.api.evaluate import predict_labelled
-    from prolip.api.inputs import Labelled
+    from prolip.data import ImageSet
 
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     clf.fit(images, [name for name in COLOURS for _ in range(4)])
     model = rename_classes(clf.model_, {"blue": HOSTILE})
     asked = [blotch(colour, 300 + i) for colour in COLOURS.values() for i in range(6)]
-    labelled = Labelled(asked, [2, 2, 2, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2], list(model.classes))
+    labelled = ImageSet(asked, [2, 2, 2, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2], list(model.classes))
     answers = predict_labelled(model, labelled, clf.reading)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(

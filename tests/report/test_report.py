@@ -13,9 +13,9 @@ from PIL import Image
 
 from feature_models import fit_features
 from pictures import COLOURS, blotch
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.api.evaluate import predict_held_out, predict_labelled
-from prolip.api.support import ImageSource
+from prolip.api.inputs import read_labelled
 from prolip.methods import from_settings
 from prolip.methods.selection import cross_validate
 from prolip.report import model_page
@@ -74,11 +74,13 @@ def test_without_a_folder_the_page_is_about_held_out_support_images(prolip, save
     assert "a fit without it" in body_of(page)
 
 
-def test_a_file_of_the_user_is_not_replaced_unless_it_is_named(prolip, saved):
+def test_a_file_of_the_user_is_not_replaced(prolip, saved):
     page = Path("report.html")
     page.write_text("<p>mine</p>")
     assert prolip("report", saved)[0] == 2
     assert page.read_text() == "<p>mine</p>"
+    assert prolip("report", saved, "-o", page)[0] == 2
+    page.unlink()
     for arguments in (("-o", page), ()):  # a page of ours is replaced
         assert prolip("report", saved, *arguments)[0] == 0
         assert data_of(page.read_text("utf-8"))["classes"] == ["blue", "green", "red"]
@@ -87,7 +89,7 @@ def test_a_file_of_the_user_is_not_replaced_unless_it_is_named(prolip, saved):
 @pytest.mark.parametrize("support", [True, False])
 def test_optimistic_figures_are_reported(prolip, offline, photos, tmp_path, support):
     """Without the features of its support set, a model cannot be fitted again to answer for it."""
-    FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos).save(
+    FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos).save(
         tmp_path / "m", support=support
     )
     code, out, err = prolip("report", tmp_path / "m", photos / "train", "-o", tmp_path / "r.html", "--json")
@@ -97,13 +99,13 @@ def test_optimistic_figures_are_reported(prolip, offline, photos, tmp_path, supp
 
 
 def test_training_images_are_predicted_by_fits_without_them(offline, photos):
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos)
     model = clf.model_
     expected = cross_validate(from_settings(model.fitted.settings), model.support.task, seed=0)
     held_out = predict_held_out(model)
     assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
 
-    labelled = ImageSource(offline).labelled(str(photos / "train"), None, "test", model.classes)
+    labelled = read_labelled(str(photos / "train"), None, split="test", classes=model.classes)
     answers = predict_labelled(model, labelled, clf.reading, out_of_fold=True)
     assert answers.held_out.all()
     place = {key: i for i, key in enumerate(model.support.hashes)}
@@ -118,8 +120,8 @@ def test_training_images_are_predicted_by_fits_without_them(offline, photos):
 def test_the_single_image_of_a_class_is_left_out(offline, photos):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
-    clf = FewShotClassifier(offline, "prolip", lam=0.3, store=False).fit(photos)
-    labelled = ImageSource(offline).labelled(str(photos / "train"), None, "test", clf.model_.classes)
+    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos)
+    labelled = read_labelled(str(photos / "train"), None, split="test", classes=clf.model_.classes)
     answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 
@@ -169,7 +171,7 @@ def test_few_and_many_classes_and_hostile_names(count):
 def test_fit_reports_the_images_per_class(prolip, photos, tmp_path):
     for path in sorted((photos / "train" / "red").iterdir())[1:]:
         path.unlink()
-    code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.3")
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "m", "--method", "prolip", "-O", "lam=0.3")
     assert code == 0, err
     assert "13, from 1 (red) to 6 (" in out
     assert "1 of 3 classes have a single image (red)" in " ".join(err.split())
@@ -181,7 +183,7 @@ def test_fit_reports_the_images_per_class(prolip, photos, tmp_path):
     assert per_class["red"] == ["1", "-"]
     assert per_class["blue"][0] == "6"
     code, out, _ = prolip(
-        "fit", photos, "-o", tmp_path / "m", "--method", "prolip", "--lam", "0.3", "--json", "--force"
+        "fit", photos, "-o", tmp_path / "m", "--method", "prolip", "-O", "lam=0.3", "--json", "--force"
     )
     assert json.loads(out)["counts"] == [6, 6, 1]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from prolip.api import FewShotClassifier
+from prolip import FewShotClassifier
 from prolip.core import ProlipError
 from prolip.io.csv import csv_text
 from prolip.io.locks import MARK

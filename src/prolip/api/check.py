@@ -9,12 +9,15 @@ import numpy as np
 
 from prolip.api.evaluate import LabelledPredictions, image_name, predict_labelled_features
 from prolip.api.fit import fit_support
-from prolip.api.inputs import Labelled, require_known
-from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import ImageSource
+from prolip.api.inputs import require_known
+from prolip.api.model import AdaptedModel, Support
+from prolip.api.recipe import Recipe
+from prolip.api.support import ReadOptions, class_text, encode, make_task
 from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.core.tabular import Tabular
+from prolip.data import ImageSet
+from prolip.encoders import Encoder
 from prolip.evaluate import metrics
 from prolip.evaluate.duplicates import Pair, groups, near_duplicates, open_signature
 from prolip.evaluate.out_of_distribution import outlier_scores
@@ -99,10 +102,11 @@ class Check(Tabular):
 
 
 def check_images(
-    source: ImageSource,
+    encoder: Encoder,
     recipe: Recipe,
-    train: Labelled,
-    test: Labelled | None,
+    train: ImageSet,
+    test: ImageSet | None,
+    reading: ReadOptions,
     *,
     model: AdaptedModel | None = None,
     progress: Progress | None = None,
@@ -112,31 +116,30 @@ def check_images(
     `model` is a fitted model to use instead of a fit on `train` by `recipe`.
     """
     images = [*train.images, *(test.images if test is not None else ())]
-    labels = train.names() + (test.names() if test is not None else [])
-    source = replace(source, options=replace(source.options, skip_bad=True))
-    found = source.features(images, progress=progress)
+    labels = train.label_names + (test.label_names if test is not None else [])
+    extraction = encode(encoder, images, replace(reading, skip_bad=True), progress=progress)
     is_test = np.arange(len(images)) >= len(train.images)
     # Of copies of a file only the first counts.
-    first = sorted({key: i for i, key in reversed(list(enumerate(found.hashes)))}.values())
-    kept = np.array(found.kept)
+    first = sorted({key: i for i, key in reversed(list(enumerate(extraction.hashes)))}.values())
+    kept = np.array(extraction.kept)
     fresh = np.array([i for i in first if not is_test[kept[i]]], dtype=np.int64)
     if not len(fresh):
         raise InputError("none of the training images can be read")
-    own = replace(found, features=found.features[:, fresh], kept=kept[fresh].tolist(), bad=[],
-                  hashes=[found.hashes[i] for i in fresh])  # fmt: skip
+    own = replace(extraction, features=extraction.features[:, fresh], kept=kept[fresh].tolist(), bad=[],
+                  hashes=[extraction.hashes[i] for i in fresh])  # fmt: skip
     if model is None:
-        model = _fit(source, recipe, train, own)
+        model = _fit(encoder, recipe, train, own)
         train = _in_order(train, model.classes)
     require_known(_readable(train, own), model.classes)
     predicted = predict_labelled_features(model, train, own, out_of_fold=True)
-    pairs = _pairs(found, first, images)
+    pairs = _pairs(extraction, first, images)
     findings = [
-        *_unreadable(found, len(images)),
+        *_unreadable(extraction, len(images)),
         *_wrong_labels(model, predicted, _indices(train, predicted)),
         *_copies(pairs, labels, is_test),
         *_no_class(model, train, own),
     ]
-    counts = np.bincount([train.y[i] for i in own.kept], minlength=len(train.classes)).tolist()
+    counts = np.bincount([train.labels[i] for i in own.kept], minlength=len(train.classes)).tolist()
     return Check(
         [image_name(image, i) for i, image in enumerate(images)], images, labels, is_test,
         list(train.classes), counts, findings, groups(pairs), _confused(predicted, model),
@@ -144,31 +147,32 @@ def check_images(
     )  # fmt: skip
 
 
-def _fit(source: ImageSource, recipe: Recipe, train: Labelled, own: Extraction) -> AdaptedModel:
+def _fit(encoder: Encoder, recipe: Recipe, train: ImageSet, own: Extraction) -> AdaptedModel:
     """Fit a model on the readable images without copies; leave out classes without any."""
-    y = np.array([train.y[i] for i in own.kept])
-    present, labels = np.unique(y, return_inverse=True)
+    kept = train.subset(own.kept)
+    present, labels = np.unique(kept.labels, return_inverse=True)
     if len(present) < 2:
         raise InputError("fewer than two classes have a readable image")
     classes = [train.classes[k] for k in present]
-    task = source.task(own.features, labels, source.text(recipe, classes))
-    return fit_support(source.encoder, recipe, classes, Support(tuple(own.hashes), task))
+    text = class_text(encoder, recipe, classes)
+    task = make_task(encoder, own.features, labels, text, kept.group_numbers())
+    return fit_support(encoder, recipe, classes, Support(tuple(own.hashes), task))
 
 
-def _in_order(train: Labelled, classes: Sequence[Any]) -> Labelled:
+def _in_order(train: ImageSet, classes: Sequence[Any]) -> ImageSet:
     """Number the classes as a model does; classes that it does not have come last."""
     known = [*classes, *(name for name in train.classes if name not in set(classes))]
     place = {name: k for k, name in enumerate(known)}
-    return Labelled(train.images, [place[name] for name in train.names()], known)
+    return replace(train, labels=[place[name] for name in train.label_names], classes=known)
 
 
-def _readable(train: Labelled, own: Extraction) -> Labelled:
+def _readable(train: ImageSet, own: Extraction) -> ImageSet:
     """Return the images that have features, and their classes."""
-    y = [train.y[i] for i in own.kept]
-    return Labelled([train.images[i] for i in own.kept], y, train.classes[: max(y) + 1])
+    kept = train.subset(own.kept)
+    return replace(kept, classes=train.classes[: max(kept.labels) + 1])
 
 
-def _indices(train: Labelled, labelled: LabelledPredictions) -> list[int]:
+def _indices(train: ImageSet, labelled: LabelledPredictions) -> list[int]:
     """Return the index of the image of each prediction."""
     place = {image_name(image, i): i for i, image in enumerate(train.images)}
     return [place[name] for name in labelled.names]
@@ -226,10 +230,10 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
     return [one for kind in findings.values() for one in kind]
 
 
-def _no_class(model: AdaptedModel, train: Labelled, own: Extraction) -> list[Finding]:
-    y = np.array([train.y[i] for i in own.kept])
+def _no_class(model: AdaptedModel, train: ImageSet, own: Extraction) -> list[Finding]:
+    y = np.array(train.subset(own.kept).labels)
     known = np.flatnonzero(y < len(model.classes))
-    task = ImageSource(model.encoder).task(own.features[:, known], y[known], model.text)
+    task = make_task(model.encoder, own.features[:, known], y[known], model.text)
     scores, limit = outlier_scores(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < limit]
     return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]

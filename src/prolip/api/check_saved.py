@@ -1,16 +1,16 @@
 """Validation of saved models, which may come from anyone and have matching checksums."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import numpy as np
 
-from prolip.api.model import Recipe
+from prolip.api.recipe import Recipe
 from prolip.core import Fitted, HeldOutPredictions, SavedModelError, Settings, Task
 from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
 from prolip.core.names import normalize_label
-from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 
@@ -57,8 +57,9 @@ def recipe_of(config: dict[str, Any]) -> Recipe:
     """
     saved, hints = dict(config["recipe"]), get_type_hints(Recipe)
     _check("its recipe", saved, {name: hint for name, hint in hints.items() if name in saved}, exact=True)
-    saved["templates"] = as_templates(saved.get("templates"))
-    return Recipe(**saved)
+    recipe = Recipe(**saved)
+    prompts = tuple(config.get("templates") or ())  # those of the fit, should the default have changed
+    return recipe if prompts in ((), recipe.prompts) else replace(recipe, templates=prompts)
 
 
 def settings_of(config: dict[str, Any]) -> Settings:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +16,21 @@ import numpy as np
 from prolip import encoders
 from prolip.api import predict as prediction
 from prolip.api import save as saving
-from prolip.api.inputs import Labelled
-from prolip.api.model import AdaptedModel, Recipe
-from prolip.api.predict import PredictOptions
-from prolip.api.support import ImageSource, ReadOptions, open_store
-from prolip.core import Fitted, Projected, UsageError
-from prolip.core.arrays import Array, log_softmax, softmax
-from prolip.core.errors import not_fitted
-from prolip.data import as_templates
+from prolip.api.inputs import as_images, read_labelled
+from prolip.api.model import AdaptedModel
+from prolip.api.predict import PredictionRun, PredictOptions
+from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
+from prolip.api.support import ReadOptions, encode, open_store
+from prolip.core import Fitted, UsageError
+from prolip.core.arguments import as_path
+from prolip.core.arrays import Array, softmax
+from prolip.core.errors import Parameter, not_fitted
+from prolip.data import ImageSet
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
+from prolip.export.saved import version
 from prolip.features import Extraction
 from prolip.io.progress import Progress, ProgressBars
 
@@ -47,45 +50,15 @@ class TrainingImagesWarning(UserWarning):
     """A model is evaluated on images that it was fitted on."""
 
 
-class FewShotClassifier:
+@with_parameters
+class FewShotClassifier(Parameters):
     """A classifier of images that learns from a few of each class; an estimator like those of scikit-learn.
 
-    Everything that a fit computes is one immutable value, `model_`.
+    Everything that a fit computes is one immutable value, `model_`. Images come as docs/guides/data.md says:
+    a folder, a table, an archive, a dataset, a data frame; or several paths, bytes, PIL images or arrays. The
+    logger "prolip" has a line for each fit.
 
-    Parameters
-    ----------
-    model
-        The encoder: "offline", "clip" (or another name that `prolip models` lists), "onnx:ID-or-PATH",
-        "open_clip:ARCH/TAG", "open_clip:local-dir:PATH", "hf:ID-or-PATH", or a loaded encoder.
-    method
-        A name of `prolip.methods.names()`, or "package.module:Class" for one of your own.
-    lam
-        Weight of the penalty of a method that has one: for `prolip`, "1/N", "1/N^2" or a number. None is the
-        method's default.
-    views
-        Views of each training image: the centre crop, and views - 1 augmented ones.
-    seed
-        Random seed for sampling, augmented views and folds.
-    shots
-        Images per class to sample for the fit; None takes all.
-    templates
-        A prompt with a `{}` for the class name, or several; or the name of a dataset, for its prompts.
-    device
-        Where the encoder runs: "auto", "cpu", "cuda" or "mps".
-    store
-        Where features are stored: a folder, None for the user's cache, False for nowhere.
-    skip_bad
-        Skip images that cannot be read (`skipped_` lists them), a number at most this fraction of all.
-    options
-        Further options of the method.
-    calibrate
-        Cross-validate on the training images, and calibrate probabilities.
-    verbose
-        Whether to draw progress bars; None draws them in a terminal or a notebook, for what takes more than
-        two seconds. A `progress` of a method, called with (done, total), replaces its bar. The logger
-        "prolip" has a line for each fit.
-    download
-        Whether `model` may be downloaded, if it is a short name like "clip" that is not on this machine.
+    {parameters}
 
     Attributes
     ----------
@@ -104,39 +77,7 @@ class FewShotClassifier:
 
     model_: AdaptedModel
     added_: dict[str, Any]
-
-    def __init__(
-        self,
-        model: str | Encoder = "offline",
-        method: str = "anchored",
-        lam: str | float | None = None,
-        views: int = 1,
-        seed: int = 0,
-        *,
-        shots: int | None = None,
-        templates: str | Sequence[str] | None = None,
-        device: str = "auto",
-        store: str | Path | bool | None = None,
-        skip_bad: bool | float = False,
-        options: dict[str, Any] | None = None,
-        calibrate: bool = True,
-        verbose: bool | None = None,
-        download: bool = False,
-    ) -> None:
-        self.model = model
-        self.method = method
-        self.lam = lam
-        self.views = views
-        self.seed = seed
-        self.shots = shots
-        self.templates = templates
-        self.device = device
-        self.store = store
-        self.skip_bad = skip_bad
-        self.options = options
-        self.calibrate = calibrate
-        self.verbose = verbose
-        self.download = download
+    _versions: dict[str, str | None]  # of the models that this one replaces without asking, by folder
 
     # Fitting
 
@@ -144,24 +85,24 @@ class FewShotClassifier:
         self,
         images: Any = None,
         labels: Any = None,
+        groups: Any = None,
         *,
         image_column: str | None = None,
         label_column: str | None = None,
         classes: Sequence[str] | None = None,
         unlabelled: Any = None,
-        progress: Progress | None = None,
-        training: Progress | None = None,
     ) -> FewShotClassifier:
         """Learn the classes of a folder, or of images and labels; an error leaves the old model in place.
 
         Parameters
         ----------
         images
-            A folder per class, a table, an archive, a dataset or a data frame (docs/guides/data.md); or
-            several paths, bytes, PIL images or arrays, with `labels`, as a mapping {label: images}, or as
-            pairs [(image, label), ...] or `zip(images, labels)`.
+            Labelled images: a source that has labels, a mapping {label: images}, pairs [(image, label), ...]
+            or `zip(images, labels)`, or images alone with `labels`.
         labels
             One per image, names or numbers; None where `images` have labels.
+        groups
+            The group of each image, where some are alike (photos of one animal): a group stays in one fold.
         image_column, label_column
             The columns of a table, a dataset or a frame, where they are not recognised.
         classes
@@ -169,23 +110,22 @@ class FewShotClassifier:
         unlabelled
             Further images, of any class or none, used if they help held-out labelled images;
             `info_["unlabelled"]` has the evidence.
-        progress
-            Called with (done, total) images as they are encoded; `training` with steps of training.
         """
         from prolip.api.fit import fit_images, fit_names
 
         if (images is None) == (classes is None):
             raise UsageError("give labelled images, or classes without images")
+        recipe, encoder = self._recipe(), self._encoder(self.model)
         if classes is not None:
-            self.model_ = fit_names(*self._prepare(), classes)
+            self.model_ = fit_names(encoder, recipe, classes)
             return self
-        columns = {"image_column": image_column, "label_column": label_column}
-        source, recipe, labelled = self._begin(images, labels, **columns)
+        columns: dict[str, Any] = {"image_column": image_column, "label_column": label_column}
+        labelled = read_labelled(images, labels, groups, split="train", **columns)
         started = time.perf_counter()
-        with ProgressBars(self.verbose) as bars:
+        with self._progress() as bar:
             self.model_ = fit_images(
-                source, recipe, labelled, unlabelled=unlabelled,
-                progress=bars.bar("encoding images", progress), training=bars.bar("training", training),
+                encoder, recipe, labelled, self.reading, unlabelled=unlabelled,
+                progress=bar("encoding images"), training=bar("training", "steps"),
             )  # fmt: skip
         LOGGER.info(
             "fitted %s on %d images of %d classes in %.1f s, held-out accuracy %s", self.method,
@@ -198,147 +138,122 @@ class FewShotClassifier:
         self,
         images: Any,
         labels: Any = None,
+        groups: Any = None,
         *,
         candidates: Sequence[Candidate | str] | None = None,
         models: Sequence[str | Encoder] | None = None,
-        progress: Progress | None = None,
-        fitting: Progress | None = None,
     ) -> Comparison:
         """Compare methods on images as `fit` takes them, and recommend one; `model_` does not change.
 
         `candidates` are compared with the default; None is every method that trains no tower. `models` are
-        compared too, in place of `model`, the preferred one first. `fitting` is called with (done, total)
-        methods of each.
+        compared too, in place of `model`, the preferred one first.
         """
         from prolip.api.compare import compare
 
-        with ProgressBars(self.verbose) as bars:
+        recipe, labelled = self._recipe(), read_labelled(images, labels, groups, split="train")
+        with self._progress() as bar:
             return compare(
-                [self.model] if models is None else models,
-                lambda model: ImageSource(self._encoder(model), self.reading),
-                self._recipe(),
-                lambda source: source.labelled(images, labels, "train"),
-                candidates=candidates,
-                download=self.download,
-                progress=bars.bar("encoding images", progress),
-                fitting=bars.bar("comparing methods", fitting),
-            )
+                [self.model] if models is None else models, self._encoder, recipe, labelled, self.reading,
+                candidates=candidates, download=self.download,
+                progress=bar("encoding images"), fitting=bar("comparing methods", "methods"),
+            )  # fmt: skip
 
-    # Prediction
+    # Prediction: one row per image, in order; None or NaN for one that `skip_bad` skipped.
 
-    def predict(
-        self,
-        images: Any,
-        *,
-        reject: bool = False,
-        false_reject: float = FALSE_REJECT,
-        false_accept: float | None = None,
-        progress: Progress | None = None,
-    ) -> Array:
+    def predict(self, images: Any, *, reject: bool = False, false_reject: float = FALSE_REJECT) -> Array:
         """Return the most probable class of each image; with `reject`, None if it is out-of-distribution.
 
-        About the fraction `false_reject` of in-distribution images is rejected too; or, with `false_accept`,
-        about that fraction of images of unknown classes is accepted.
+        About the fraction `false_reject` of in-distribution images is rejected too.
         """
-        options = PredictOptions(1, reject, false_reject, false_accept)
-        x = self.features(images, progress=progress).features[0]
-        found = prediction.predict(self._model(), x, options)
-        labels = self.classes_[found.best]
-        if found.rejected is not None:
+        model, extraction, count = self._extract(images)
+        options = PredictOptions(1, reject, false_reject)
+        predictions = prediction.predict(model, extraction.features[0], options)
+        labels = self.classes_[predictions.best]
+        if predictions.rejected is not None:
             labels = labels.astype(object)
-            labels[found.rejected] = None
-        return labels
+            labels[predictions.rejected] = None
+        if len(labels) == count:
+            return labels
+        rows = np.full(count, None, object)
+        rows[extraction.kept] = labels
+        return rows
 
-    def top_k(
-        self, images: Any, k: int = 5, *, progress: Progress | None = None
-    ) -> list[list[tuple[Any, float]]]:
+    def top_k(self, images: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
         """Return the k most probable classes of each image with their probabilities, best first."""
-        options = PredictOptions(k)
-        x = self.features(images, progress=progress).features[0]
-        found = prediction.predict(self._model(), x, options)
-        return [
-            [(found.classes[c], float(row[c])) for c in best]
-            for best, row in zip(found.ranking, found.probabilities, strict=True)
-        ]
+        model, extraction, count = self._extract(images)
+        predictions = prediction.predict(model, extraction.features[0], PredictOptions(k))
+        rows: list[list[tuple[Any, float]]] = [[] for _ in range(count)]
+        for i, best, row in zip(extraction.kept, predictions.ranking, predictions.probabilities, strict=True):
+            rows[i] = [(model.classes[c], float(row[c])) for c in best]
+        return rows
 
-    def predict_proba(self, images: Any, *, progress: Progress | None = None) -> Array:
+    def predict_proba(self, images: Any) -> Array:
         """Return probabilities [n, K], with columns as in `classes_`."""
-        return softmax(self.decision_function(images, progress=progress))
+        return softmax(self.decision_function(images))
 
-    def predict_log_proba(self, images: Any, *, progress: Progress | None = None) -> Array:
-        """Return logarithms of the probabilities [n, K]."""
-        return log_softmax(self.decision_function(images, progress=progress))
-
-    def decision_function(self, images: Any, *, progress: Progress | None = None) -> Array:
+    def decision_function(self, images: Any) -> Array:
         """Return calibrated logits [n, K], whose softmax is `predict_proba`."""
-        return self._model().logits(self.features(images, progress=progress).features[0])
+        model, extraction, count = self._extract(images)
+        return _spread(model.logits(extraction.features[0]), extraction, count)
 
-    def transform(self, images: Any, *, progress: Progress | None = None) -> Array:
+    def transform(self, images: Any) -> Array:
         """Return unit embeddings [n, D] of images, adapted by the fit.
 
         A method that does not change the projection leaves the embeddings of the base model.
         """
-        return self._model().embed(self.features(images, progress=progress).features[0])
+        model, extraction, count = self._extract(images)
+        return _spread(model.embed(extraction.features[0]), extraction, count)
 
-    def features(self, images: Any, *, progress: Progress | None = None) -> Extraction:
-        """Compute the features of images, as `fitted_.logits` takes them."""
-        model = self._model()
-        with self._encoding(progress) as progress:
-            return prediction.features(model, images, self.reading, progress)
+    def features(self, images: Any) -> Extraction:
+        """Compute the features of images, as `fitted_.logits` takes them; only of those that can be read."""
+        return self._extract(images)[1]
 
-    def zero_shot(self) -> Projected:
-        """Return the model before the fit, with the same class texts."""
-        return self._model().zero_shot()
+    def prediction_run(self, options: PredictOptions) -> PredictionRun:
+        """Return what predicts a stream of images of any length."""
+        return PredictionRun(self._model(), options, self.reading)
 
-    def score(self, images: Any, labels: Any = None, *, progress: Progress | None = None) -> float:
+    def score(self, images: Any, labels: Any = None) -> float:
         """Return the accuracy on a folder (its test/ if it has one), or on images and labels."""
-        return float(self._figures(images, labels, progress)["accuracy"])
+        return float(self.report(images, labels, held_out=False).accuracy)
 
-    def evaluate(
-        self, images: Any, labels: Any = None, *, progress: Progress | None = None
-    ) -> dict[str, Any]:
+    def evaluate(self, images: Any, labels: Any = None) -> dict[str, Any]:
         """Compute `prolip.evaluate.Figures` on labelled images, as a dict; figures of each class by its name.
 
         `calibration_error_before` is that at temperature 1, before calibration; `calibration_error_floor`
         that of a perfectly calibrated model on as many images. `rejected` is the fraction that `predict` with
         `reject` would reject. `duplicates` is the number of images that the model was fitted on.
         """
-        found = self._figures(images, labels, progress)
-        classes = found.pop("classes")
-        by_class = {name: dict(zip(classes, found[name], strict=True)) for name in ("per_class", "counts")}
-        return {**found, **by_class}
+        figures = self.report(images, labels, held_out=False).figures.to_json()
+        classes = figures.pop("classes")
+        by_class = {name: dict(zip(classes, figures[name], strict=True)) for name in ("per_class", "counts")}
+        return {**figures, **by_class}
 
-    def _figures(self, images: Any, labels: Any, progress: Progress | None) -> dict[str, Any]:
-        from prolip.api.evaluate import figures, predict_labelled
+    def report(self, images: Any = None, labels: Any = None, *, held_out: bool = True) -> Report:
+        """Predict labelled images; `Report` has figures, confusion matrix and mistakes.
 
-        model, labelled = self._model(), self._labelled(images, labels, "test")
-        with self._encoding(progress) as progress:
-            found = figures(model, predict_labelled(model, labelled, self.reading, progress))
-        if found.duplicates:
-            _warn_of_training_images(found.duplicates, found.images, stacklevel=4)
-        return found.to_json()
-
-    def report(self, images: Any = None, labels: Any = None, *, progress: Progress | None = None) -> Report:
-        """Predict labelled images, and show figures, confusion matrix and mistakes.
-
-        Training images are predicted by fits that did not see them; None takes all of these.
+        With `held_out`, training images are predicted by fits that did not see them. Without images, the
+        report is on all of the training images.
         """
-        from prolip.api.evaluate import Report, figures, predict_held_out, predict_labelled
+        from prolip.api.evaluate import Report, predict_held_out, predict_labelled
 
         model = self._model()
         if images is None:
-            found = predict_held_out(model)
-        else:
-            labelled = self._labelled(images, labels, "test")
-            with self._encoding(progress) as progress:
-                found = predict_labelled(model, labelled, self.reading, progress, out_of_fold=True)
-        if seen := int((found.in_support & ~found.held_out).sum()):
-            _warn_of_training_images(seen, len(found.y))
-        return Report(model.classes, figures(model, found), found)
+            return Report.of(model, predict_held_out(model))
+        labelled = self._labelled(images, labels, None, "test")
+        with self._progress() as bar:
+            predictions = predict_labelled(
+                model, labelled, self.reading, bar("encoding images"), out_of_fold=held_out
+            )
+        if seen := int((predictions.in_support & ~predictions.held_out).sum()):
+            warnings.warn(
+                f"{seen} of these images {'was' if seen == 1 else 'were'} in the training set: the accuracy "
+                "is optimistic",
+                TrainingImagesWarning,
+                stacklevel=2 if held_out else 3,
+            )
+        return Report.of(model, predictions)
 
-    def check(
-        self, images: Any, labels: Any = None, *, test: Any = None, progress: Progress | None = None
-    ) -> Check:
+    def check(self, images: Any, labels: Any = None, *, test: Any = None) -> Check:
         """Find wrong labels, duplicates, and images of no class among training images.
 
         They are found with the fitted model, or with a fit on these images if there is none. `test` are
@@ -347,16 +262,16 @@ class FewShotClassifier:
         from prolip.api.check import check_images
 
         model = getattr(self, "model_", None)
-        if model is None:
-            source, recipe, train = self._begin(images, labels)
-        else:
-            source, recipe = ImageSource(model.encoder, self.reading), model.recipe
-            train = self._labelled(images, labels, "train")
-        other = None if test is None else source.labelled(test, None, "test", train.classes)
-        with self._encoding(progress) as progress:
-            return check_images(source, recipe, train, other, model=model, progress=progress)
+        recipe = self._recipe() if model is None else model.recipe
+        encoder = self._encoder(self.model) if model is None else model.encoder
+        known = () if model is None else model.classes
+        train = read_labelled(images, labels, split="train", classes=known)
+        other = None if test is None else read_labelled(test, split="test", classes=train.classes)
+        with self._progress() as bar:
+            progress = bar("encoding images")
+            return check_images(encoder, recipe, train, other, self.reading, model=model, progress=progress)
 
-    # Classes
+    # New images and classes
 
     def rename(self, names: Mapping[str, str]) -> FewShotClassifier:
         """Rename classes, {old: new}; the prompts keep the old names, and no prediction changes."""
@@ -365,15 +280,8 @@ class FewShotClassifier:
         self.model_ = rename_classes(self._model(), names)
         return self
 
-    # New images and classes
-
     def add(
-        self,
-        images: Any = None,
-        labels: Any = None,
-        *,
-        names: Sequence[str] = (),
-        progress: Progress | None = None,
+        self, images: Any = None, labels: Any = None, groups: Any = None, *, names: Sequence[str] = ()
     ) -> FewShotClassifier:
         """Add images of new or known classes, and fit again; the old images are not needed.
 
@@ -387,57 +295,74 @@ class FewShotClassifier:
             raise UsageError("nothing to add: give images, or names")
         if images is None:
             self.model_, self.added_ = grow.add_names(self._model(), names)
-        else:
-            more = self._labelled(images, labels, "train")
-            with self._encoding(progress) as progress:
-                self.model_, self.added_ = grow.add_images(self._model(), more, names, self.reading, progress)
+            return self
+        labelled = self._labelled(images, labels, groups, "train")
+        with self._progress() as bar:
+            self.model_, self.added_ = grow.add_images(
+                self._model(), labelled, names, self.reading, bar("encoding images")
+            )
         return self
 
-    def learning_curve(self, *, progress: Progress | None = None) -> Curve:
-        """Measure accuracy against images per class, and estimate it for more images."""
+    def learning_curve(self, *, repeats: int | None = None) -> Curve:
+        """Measure accuracy against images per class, and estimate it for more images.
+
+        Each number of images is fitted with as many draws as `repeats` says; None takes a good number.
+        """
         from prolip.api import grow
+        from prolip.evaluate.curve import REPEATS
 
-        with ProgressBars(self.verbose) as bars:
-            return grow.learning_curve(self._model(), bars.bar("fitting", progress))
+        with self._progress() as bar:
+            return grow.learning_curve(self._model(), bar("fitting", "fits"), repeats or REPEATS)
 
-    def suggest(self, images: Any, count: int = 10, *, progress: Progress | None = None) -> list[Suggestion]:
+    def suggest(self, images: Any, count: int = 10) -> list[Suggestion]:
         """Suggest which unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import grow
 
-        with self._encoding(progress) as progress:
-            return grow.suggest(self._model(), images, count, self.reading, progress)
+        with self._progress() as bar:
+            return grow.suggest(self._model(), images, count, self.reading, bar("encoding images"))
 
     # Files
 
-    def save(self, path: str | Path, *, support: bool = True, card: bool = False) -> None:
+    def save(
+        self, path: str | Path, *, support: bool = True, card: bool = False, force: bool = False
+    ) -> None:
         """Write a folder that `load` reads, with a model card if `card`.
 
         With `support`, it has the features of the training images (0.5 MB for 200): the model can then grow
-        without the images.
+        without the images. A model that is there is replaced with `force`, or if this one was loaded from it
+        or saved there before.
         """
-        saving.save(self._model(), path, support=support, card=card)
+        path = as_path(path, "path")
+        versions, key = vars(self).setdefault("_versions", {}), str(path.expanduser().resolve())
+        known = None if force else versions.get(key)
+        if known is None and not force and version(path) is not None:
+            raise UsageError(
+                f"{path} has a model: name another folder, or replace it with ", Parameter("force", True)
+            )
+        saving.save(self._model(), path, support=support, card=card, over=known)
+        versions[key] = version(path)
 
     @classmethod
     def load(
-        cls,
-        path: str | Path,
-        *,
-        device: str = "auto",
-        store: str | Path | bool | None = None,
-        skip_bad: bool | float = False,
-        verbose: bool | None = None,
-        base: str | Encoder | None = None,
+        cls, path: str | Path, *, base: str | Encoder | None = None, download: bool = False, **runtime: Any
     ) -> FewShotClassifier:
         """Read a saved classifier.
 
-        Its base model is not downloaded, unless `base` names it.
+        Its base model is downloaded only with `download`, or if `base` names it. `runtime` are `device`,
+        `store`, `skip_bad` and `progress` of the constructor.
         """
-        model = saving.load(path, device, base=base)
-        clf = cls(
-            model.encoder.name if base is None else base, **model.recipe.params(), device=device,
-            store=store, skip_bad=skip_bad, verbose=verbose,
-        )  # fmt: skip
-        clf.model_ = model
+        if wrong := sorted(runtime.keys() - {"device", "store", "skip_bad", "progress"}):
+            raise UsageError(f"load takes no {wrong[0]!r}: the options of the fit are in the saved model")
+        clf = cls(base or "offline", download=download, **runtime)
+        before = version(as_path(path, "path"))
+        with clf._progress() as bar:
+            progress = bar("downloading", "bytes")
+            model = saving.load(path, clf.device, base=base, download=download, progress=progress)
+        recipe = {name: getattr(model.recipe, name) for name in RECIPE}
+        if isinstance(recipe["templates"], tuple):
+            recipe["templates"] = list(recipe["templates"])
+        clf.set_params(model=model.encoder.name if base is None else base, **recipe)
+        clf.model_, clf._versions = model, {str(Path(path).expanduser().resolve()): before}
         return clf
 
     def push_to_hub(
@@ -477,7 +402,7 @@ class FewShotClassifier:
         base_url: str | None = None,
         weights: str | None = None,
     ) -> list[str]:
-        """Export the adapted model for other programs.
+        """Export the adapted model for other programs; return the names of the files.
 
         `to` is "hf", "open_clip", "onnx", "web", or several of them.
         `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "web": `runtime`,
@@ -494,97 +419,6 @@ class FewShotClassifier:
         return saving.export(
             self._model(), path, targets, force=force, evaluation=evaluation, web=web, weights=weights
         )
-
-    @property
-    def reading(self) -> ReadOptions:
-        """The options `store` and `skip_bad`."""
-        return ReadOptions(open_store(self.store), self.skip_bad)
-
-    def _begin(self, images: Any, labels: Any, **columns: str | None) -> tuple[ImageSource, Recipe, Labelled]:
-        """Check the options, load the encoder, and read labelled images, in this order."""
-        source, recipe = self._prepare()
-        return source, recipe, source.labelled(images, labels, "train", **columns)
-
-    def _prepare(self) -> tuple[ImageSource, Recipe]:
-        """Check the options, and load the encoder."""
-        recipe = self._recipe()
-        return ImageSource(self._encoder(self.model), self.reading), recipe
-
-    def _recipe(self) -> Recipe:
-        """Check the options of a fit."""
-        check_device(self.device)
-        options = {} if self.options is None else self.options
-        templates = tuple(as_templates(self.templates))
-        recipe = Recipe(
-            self.method, self.lam, options, self.views, self.seed, templates, self.calibrate, shots=self.shots
-        )
-        if hasattr(self, "model_") and self.model_.recipe.method == self.method:
-            self.model_.method()  # the name may come from a file, and must be trusted
-        recipe.create()
-        return recipe
-
-    def _encoder(self, model: str | Encoder) -> Encoder:
-        """Return an encoder; that of the fitted model if it has the same name and device."""
-        if isinstance(model, Encoder):
-            return model
-        known = self.model_.encoder if hasattr(self, "model_") else None
-        if known is not None and known.name == model and self.device in ("auto", known.device):
-            return known
-        if not self.download:
-            return encoders.load(model, self.device)
-        with ProgressBars(self.verbose) as bars:
-            progress = bars.bar("downloading", None)
-            return encoders.load(model, self.device, download=True, progress=progress)
-
-    @contextmanager
-    def _encoding(self, progress: Progress | None) -> Iterator[Progress | None]:
-        """Show a bar of encoded images, unless `progress` is called instead."""
-        with ProgressBars(self.verbose) as bars:
-            yield bars.bar("encoding images", progress)
-
-    def _labelled(self, images: Any, labels: Any, split: str) -> Labelled:
-        model = self._model()
-        return ImageSource(model.encoder).labelled(images, labels, split, model.classes)
-
-    # scikit-learn's protocol, without scikit-learn
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters of the constructor."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> FewShotClassifier:
-        """Change parameters of the constructor, for the next fit."""
-        for name, value in params.items():
-            if name not in self.get_params():
-                known = ", ".join(self.get_params())
-                raise UsageError(f"{type(self).__name__} has no parameter {name!r}: it takes {known}")
-            setattr(self, name, value)
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
-
-        return Tags(
-            "classifier",
-            TargetTags(required=False),
-            classifier_tags=ClassifierTags(),
-            input_tags=InputTags(two_d_array=False),
-        )
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [
-            f"{name}={value.name if isinstance(value, Encoder) else value!r}"
-            for name, value in self.get_params().items()
-            if value is not defaults[name].default and value != defaults[name].default
-        ]
-        fitted = ""
-        if hasattr(self, "model_"):
-            fitted = f", fitted on {self.info_['images']} images of {len(self.classes_)} classes"
-        return f"<{type(self).__name__}({', '.join(changed)}){fitted}>"
 
     # Parts of the model
 
@@ -614,16 +448,70 @@ class FewShotClassifier:
         """(image, reason) of every training image that could not be read."""
         return list(self._model().support.skipped)
 
+    @property
+    def reading(self) -> ReadOptions:
+        """The options `store` and `skip_bad`."""
+        return ReadOptions(open_store(self.store), self.skip_bad)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __repr__(self) -> str:
+        fitted = ""
+        if hasattr(self, "model_"):
+            fitted = f", fitted on {self.info_['images']} images of {len(self.classes_)} classes"
+        return f"<{type(self).__name__}({self.changed_parameters()}){fitted}>"
+
+    def _recipe(self) -> Recipe:
+        """Check the options of a fit."""
+        check_device(self.device)
+        if hasattr(self, "model_") and self.model_.recipe.method == self.method:
+            self.model_.method()  # the name may come from a file, and must be trusted
+        return self.recipe()
+
+    def _encoder(self, model: str | Encoder) -> Encoder:
+        """Return an encoder; that of the fitted model if it has the same name and device."""
+        if isinstance(model, Encoder):
+            return model
+        known = self.model_.encoder if hasattr(self, "model_") else None
+        if known is not None and known.name == model and self.device in ("auto", known.device):
+            return known
+        if not self.download:
+            return encoders.load(model, self.device)
+        with self._progress() as bar:
+            progress = bar("downloading", "bytes")
+            return encoders.load(model, self.device, download=True, progress=progress)
+
+    @contextmanager
+    def _progress(self) -> Iterator[Any]:
+        """Yield a function that makes the progress of something, by its label and its unit."""
+        given = self.progress
+        if callable(given):
+            yield lambda label, unit="images": partial(given, label)
+        else:
+            with ProgressBars(given) as bars:
+                yield bars.bar
+
+    def _extract(self, images: Any) -> tuple[AdaptedModel, Extraction, int]:
+        """Return the model, the features of the images that can be read, and how many images there are."""
+        model, listed = self._model(), as_images(images)
+        with self._progress() as bar:
+            progress: Progress | None = bar("encoding images")
+            return model, encode(model.encoder, listed, self.reading, progress=progress), len(listed)
+
+    def _labelled(self, images: Any, labels: Any, groups: Any, split: str) -> ImageSet:
+        return read_labelled(images, labels, groups, split=split, classes=self._model().classes)
+
     def _model(self) -> AdaptedModel:
         if not hasattr(self, "model_"):
             raise not_fitted("this classifier is not fitted yet: call fit first, or load a saved one")
         return self.model_
 
 
-def _warn_of_training_images(seen: int, images: int, stacklevel: int = 3) -> None:
-    warnings.warn(
-        f"{seen} of {images} images are training images, and the accuracy is optimistic: "
-        "`confidence_.figures` has that on held-out training images",
-        TrainingImagesWarning,
-        stacklevel=stacklevel,
-    )
+def _spread(rows: Array, extraction: Extraction, count: int) -> Array:
+    """Return rows for all images, with NaN for those that could not be read."""
+    if len(rows) == count:
+        return rows
+    spread: Array = np.full((count, *rows.shape[1:]), np.nan, rows.dtype)
+    spread[extraction.kept] = rows
+    return spread

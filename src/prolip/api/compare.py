@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
-from prolip.api.inputs import Labelled
-from prolip.api.model import Recipe
-from prolip.api.support import ImageSource
+from prolip.api.recipe import Recipe
+from prolip.api.support import ReadOptions, read_support
 from prolip.core import InputError, Task, UsageError
+from prolip.data import ImageSet
 from prolip.encoders import Encoder, check_model, is_packaged
 from prolip.encoders.pretrained import MODELS
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, Exports, ModelFacts, compare_models
@@ -17,9 +16,10 @@ from prolip.io.progress import Progress
 
 def compare(
     models: Sequence[str | Encoder],
-    open_source: Callable[[Any], ImageSource],
+    load: Callable[[str | Encoder], Encoder],
     recipe: Recipe,
-    read_labelled: Callable[[ImageSource], Labelled],
+    images: ImageSet,
+    reading: ReadOptions,
     *,
     candidates: Sequence[Candidate | str] | None,
     download: bool,
@@ -28,7 +28,7 @@ def compare(
 ) -> Comparison:
     """Cross-validate methods on labelled images, in the features of each model, and recommend one.
 
-    `open_source` loads a model; one at a time is in memory. `candidates`, or names of methods, are compared
+    `load` loads a model; one at a time is in memory. `candidates`, or names of methods, are compared
     with the default, whatever the method of `recipe`; None is every method that trains no tower. `progress`
     and `fitting` are called with (done, total) images and methods of each model.
     """
@@ -53,14 +53,12 @@ def compare(
     def read() -> Iterator[tuple[ModelFacts, Task, Exports]]:
         hashes = None
         for model in models:
-            source = open_source(model)
-            facts = _facts(source.encoder)
-            labelled = read_labelled(source)
-            support = source.read(labelled, recipe, progress)
+            encoder = load(model)
+            support = read_support(encoder, images, recipe, reading, progress)
             if support.hashes != (hashes or support.hashes):
                 raise InputError("images have changed while they were compared: compare again")
             hashes = support.hashes
-            yield facts, support.require_task(), partial(formats, encoder=source.encoder)
+            yield _facts(encoder), support.require_task(), partial(formats, encoder=encoder)
 
     return compare_models(read(), chosen, seed=recipe.seed, progress=fitting)
 

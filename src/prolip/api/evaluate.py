@@ -1,5 +1,7 @@
 """Evaluate a model on labelled images: accuracy, calibration, and what it would reject."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from prolip.api.grow import held_out_predictions, support_of
-from prolip.api.inputs import Labelled, require_known
+from prolip.api.inputs import require_known
 from prolip.api.model import AdaptedModel
-from prolip.api.predict import Predictions, PredictOptions, features, predict
-from prolip.api.support import ImageSource, ReadOptions, require_all_classes
+from prolip.api.predict import Predictions, PredictOptions, predict
+from prolip.api.support import ReadOptions, encode, require_all_classes
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.tabular import Tabular
+from prolip.data import ImageSet
 from prolip.evaluate import metrics
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import LabelError, find_label_errors
@@ -53,19 +56,32 @@ class LabelledPredictions:
 
 @dataclass(frozen=True, eq=False)
 class Report(Tabular):
-    """What a model predicts for labelled images: figures, confusion matrix and mistakes."""
+    """What a model predicts for labelled images: figures, confusion matrix and mistakes.
+
+    The figures are attributes, too: `report.accuracy` is `report.figures.accuracy`.
+    """
 
     classes: tuple[Any, ...]
     figures: Figures
     labelled: LabelledPredictions
 
+    @classmethod
+    def of(cls, model: AdaptedModel, labelled: LabelledPredictions) -> Report:
+        """Compute the report of predictions."""
+        return cls(model.classes, figures(model, labelled), labelled)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a figure, such as `accuracy`."""
+        if name.startswith("_") or name == "figures":
+            raise AttributeError(name)
+        return getattr(self.figures, name)
+
     def __repr__(self) -> str:
-        found = self.figures
-        low, high = found.accuracy_interval or (0.0, 1.0)
+        low, high = self.accuracy_interval or (0.0, 1.0)
         held_out = int(self.labelled.held_out.sum())
         return (
-            f"Report(accuracy {found.accuracy:.3f}, 95 % interval {low:.3f} to {high:.3f}, on {found.images} "
-            f"images, {held_out} of them held-out training images; zero-shot {found.zero_shot_accuracy:.3f})"
+            f"Report(accuracy {self.accuracy:.3f}, 95 % interval {low:.3f} to {high:.3f}, on {self.images} "
+            f"images, {held_out} of them held-out training images; zero-shot {self.zero_shot_accuracy:.3f})"
         )
 
     @property
@@ -76,14 +92,15 @@ class Report(Tabular):
     @property
     def mistakes(self) -> list[dict[str, Any]]:
         """The images that are predicted wrong, the most confident first."""
-        found, y = self.labelled.predictions, self.labelled.y
-        wrong = [i for i in np.argsort(-found.confidence, kind="stable").tolist() if found.best[i] != y[i]]
+        predictions, y = self.labelled.predictions, self.labelled.y
+        order = np.argsort(-predictions.confidence, kind="stable").tolist()
+        wrong = [i for i in order if predictions.best[i] != y[i]]
         return [
             {
                 "image": self.labelled.names[i],
                 "label": self.classes[y[i]],
-                "predicted": self.classes[found.best[i]],
-                "probability": float(found.confidence[i]),
+                "predicted": self.classes[predictions.best[i]],
+                "probability": float(predictions.confidence[i]),
             }
             for i in wrong
         ]
@@ -104,10 +121,20 @@ class Report(Tabular):
             )
         return rows
 
+    def write_csv(self, path: Path) -> None:
+        """Write a .csv with path, label, predicted class and probability of every image."""
+        if path.suffix.lower() != ".csv":
+            raise UsageError(f"predictions go to a .csv file, not to {path.name}")
+        predictions = self.labelled.predictions
+        probabilities = [round(float(p), 6) for p in predictions.confidence]
+        labels, best = ([self.classes[k] for k in indices] for indices in (self.labelled.y, predictions.best))
+        rows = zip(self.labelled.names, labels, best, probabilities, strict=True)
+        write_csv(path, [["path", "label", "class", "probability"], *rows])
+
 
 def predict_labelled(
     model: AdaptedModel,
-    labelled: Labelled,
+    images: ImageSet,
     reading: ReadOptions,
     progress: Progress | None = None,
     *,
@@ -118,55 +145,42 @@ def predict_labelled(
     With `out_of_fold`, training images are predicted by fits that did not see them; those that cannot be held
     out, as the only one of their class, are left out.
     """
-    require_known(labelled, model.classes)
-    found = features(model, labelled.images, reading, progress)
-    require_all_classes(labelled, found)
-    before = None
-    if model.fitted.encoder_for(model.encoder) is not model.encoder:  # the fit changed the tower
-        source = ImageSource(model.encoder, reading)
-        before = source.features(labelled.images, progress=progress).features[0]
-    return predict_labelled_features(model, labelled, found, before, out_of_fold=out_of_fold)
+    require_known(images, model.classes)
+    extraction = encode(model.encoder, images.images, reading, progress=progress)
+    require_all_classes(images, extraction)
+    return predict_labelled_features(model, images, extraction, out_of_fold=out_of_fold)
 
 
 def predict_labelled_features(
-    model: AdaptedModel,
-    labelled: Labelled,
-    found: Extraction,
-    before: Array | None = None,
-    *,
-    out_of_fold: bool = False,
+    model: AdaptedModel, images: ImageSet, extraction: Extraction, *, out_of_fold: bool = False
 ) -> LabelledPredictions:
-    """Predict images by their features; `before` [n, width] are those of the base model, if they differ."""
-    y, x = np.array([labelled.y[i] for i in found.kept]), found.features[0]
-    before, logits = x if before is None else before, model.fitted.logits(x)
+    """Predict images by their features."""
+    kept, x = images.subset(extraction.kept), extraction.features[0]
+    y, logits = np.array(kept.labels), model.fitted.logits(x)
     place = {key: i for i, key in enumerate(model.support.hashes)}
-    in_support = np.array([key in place for key in found.hashes])
+    in_support = np.array([key in place for key in extraction.hashes])
     held_out, used = np.zeros(len(y), bool), np.ones(len(y), bool)
-    if out_of_fold and in_support.any() and _can_hold_out(model):
+    if out_of_fold and in_support.any() and model.support.task is not None:
         out = held_out_predictions(model)
         row_of = {image: row for row, image in enumerate(out.images.tolist())}
-        rows = [row_of.get(place.get(key, -1), -1) for key in found.hashes]
+        rows = [row_of.get(place.get(key, -1), -1) for key in extraction.hashes]
         held_out = np.array(rows) >= 0
         logits = np.where(held_out[:, None], out.logits[rows], logits) if len(out) else logits
         used = held_out | ~in_support
     if not used.any():
         raise UsageError(_NONE_HELD_OUT)
-    sources, chosen = [labelled.images[i] for i in found.kept], np.flatnonzero(used)
+    chosen = np.flatnonzero(used)
     return LabelledPredictions(
-        [image_name(sources[i], found.kept[i]) for i in chosen],
-        [sources[i] for i in chosen],
-        y[used], before[used], logits[used], _predictions(model, x[used], logits[used]),
-        model.zero_shot().logits(before[used]), in_support[used], held_out[used], found.bad,
+        [image_name(kept.images[i], extraction.kept[i]) for i in chosen],
+        [kept.images[i] for i in chosen],
+        y[used], x[used], logits[used], _predictions(model, x[used], logits[used]),
+        model.zero_shot().logits(x[used]), in_support[used], held_out[used], extraction.bad,
     )  # fmt: skip
 
 
 def predict_held_out(model: AdaptedModel) -> LabelledPredictions:
     """Return the predictions for training images by fits that did not see them; there are no image files."""
     task = support_of(model)
-    if not _can_hold_out(model):
-        raise UsageError(
-            f"{model.recipe.method} takes minutes to fit and is not cross-validated: name a folder of images"
-        )
     out = held_out_predictions(model)
     if not len(out):
         raise UsageError(_NONE_HELD_OUT)
@@ -192,25 +206,9 @@ def figures(model: AdaptedModel, labelled: LabelledPredictions) -> Figures:
     )
 
 
-def write_predictions(path: Path, labelled: LabelledPredictions) -> None:
-    """Write a .csv with path, label, predicted class and probability of every image."""
-    if path.suffix.lower() != ".csv":
-        raise UsageError(f"predictions go to a .csv file, not to {path.name}")
-    header = ["path", "label", "class", "probability"]
-    predictions, names = labelled.predictions, labelled.predictions.classes
-    probabilities = [round(float(p), 6) for p in predictions.confidence]
-    labels, predicted = ([names[k] for k in indices] for indices in (labelled.y, predictions.best))
-    write_csv(path, [header, *zip(labelled.names, labels, predicted, probabilities, strict=True)])
-
-
 def _predictions(model: AdaptedModel, x: Array, logits: Array) -> Predictions:
     """Return calibrated predictions of these logits, and what would be rejected where that is known."""
     return predict(model, x, PredictOptions(reject=model.confidence.out_of_distribution is not None), logits)
-
-
-def _can_hold_out(model: AdaptedModel) -> bool:
-    """Whether fits on parts of the support set are possible, and quick."""
-    return model.support.task is not None and not model.method().trains_tower
 
 
 def image_name(source: Any, place: int) -> str:

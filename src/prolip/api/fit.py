@@ -1,26 +1,34 @@
-"""Fit a model: from labelled images, or from a support set."""
+"""Fit a model: from labelled images, from class names, or from a support set."""
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from prolip.api.inputs import Labelled
-from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import ImageSource
+from prolip.api.model import AdaptedModel, Support
+from prolip.api.recipe import Recipe
+from prolip.api.support import ReadOptions, class_text, encode, read_support
 from prolip.core import Fitted, Projected, Task, UsageError
 from prolip.core.arguments import as_text
+from prolip.core.errors import Parameter
 from prolip.core.names import normalize_name
+from prolip.data import ImageSet
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.io.progress import Progress
 from prolip.methods import Method, create
 
 
+class ConvergenceWarning(UserWarning):
+    """A fit stopped before it reached its minimum."""
+
+
 def fit_images(
-    source: ImageSource,
+    encoder: Encoder,
     recipe: Recipe,
-    labelled: Labelled,
+    images: ImageSet,
+    reading: ReadOptions,
     *,
     unlabelled: Any = None,
     progress: Progress | None = None,
@@ -30,23 +38,26 @@ def fit_images(
 
     `progress` counts images as they are encoded, `training` the steps of a method that takes steps.
     """
-    recipe.create()  # refuse wrong options before any image is encoded
     if unlabelled is not None and not recipe.calibrate:
-        raise UsageError("unlabelled images need calibrate=True: held-out images say whether they help")
-    support = source.read(labelled, recipe, progress)
-    model = fit_support(source.encoder, recipe, labelled.classes, support, training)
-    return model if unlabelled is None else learn_from_pool(model, unlabelled, source, progress)
+        raise UsageError(
+            "unlabelled images cannot be used with ",
+            Parameter("calibrate", False),
+            ": held-out images say whether they help",
+        )
+    support = read_support(encoder, images, recipe, reading, progress)
+    model = fit_support(encoder, recipe, images.classes, support, training)
+    return model if unlabelled is None else learn_from_pool(model, unlabelled, reading, progress)
 
 
-def fit_names(source: ImageSource, recipe: Recipe, classes: Sequence[str]) -> AdaptedModel:
+def fit_names(encoder: Encoder, recipe: Recipe, classes: Sequence[str]) -> AdaptedModel:
     """Make a zero-shot model of class names; images that are added later are fitted by the recipe."""
     if isinstance(classes, str):
         raise UsageError(f"classes must be a list, like [{classes!r}]")
-    started, encoder = time.perf_counter(), source.encoder
+    started = time.perf_counter()
     names = [normalize_name(as_text(name, "a class")) for name in classes]
     if len(names) < 2:
         raise UsageError(f"at least two classes are needed, got {len(names)}")
-    text = source.text(recipe, names)
+    text = class_text(encoder, recipe, names)
     settings = create("zero_shot").to_settings()
     seconds = time.perf_counter() - started
     report: dict[str, Any] = {"scale": encoder.scale, "parameters": 0, "seconds": seconds}
@@ -57,20 +68,19 @@ def fit_names(source: ImageSource, recipe: Recipe, classes: Sequence[str]) -> Ad
 
 
 def learn_from_pool(
-    model: AdaptedModel, images: Any, source: ImageSource, progress: Progress | None = None
+    model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
 ) -> AdaptedModel:
     """Use unlabelled images where that helps held-out labelled ones."""
     from prolip.evaluate.unlabelled import learn_from
 
-    found = source.features(images, progress=progress)
+    extraction = encode(model.encoder, images, reading, progress=progress)
     known = set(model.support.hashes)
-    fresh = [i for i, key in enumerate(found.hashes) if key not in known]
+    fresh = [i for i, key in enumerate(extraction.hashes) if key not in known]
     started, task = time.perf_counter(), model.support.require_task()
-    learned = learn_from(
-        model.fitted, model.confidence, task, found.features[0, fresh], seed=model.recipe.seed
-    )
+    pool = extraction.features[0, fresh]
+    learned = learn_from(model.fitted, model.confidence, task, pool, seed=model.recipe.seed)
     summary = {"images": len(fresh), **vars(learned.evidence), "seconds": time.perf_counter() - started}
-    support = replace(model.support, skipped=(*model.support.skipped, *found.bad))
+    support = replace(model.support, skipped=(*model.support.skipped, *extraction.bad))
     report = {**model.report, "scale": getattr(learned.fitted, "scale", None), "unlabelled": summary}
     return replace(
         model, fitted=learned.fitted, confidence=learned.confidence, support=support, report=report
@@ -85,16 +95,17 @@ def fit_support(
     progress: Progress | None = None,
 ) -> AdaptedModel:
     """Fit a model on a support set, and calibrate it."""
-    method = recipe.create()
-    if method.trains_tower:
-        raise UsageError(
-            f"{recipe.method} trains the model itself: it is for experiments, `prolip bench run`"
-        )
-    task = support.require_task()
+    method, task = recipe.create(), support.require_task()
     if recipe.calibrate:
         fitted, confidence = fit_and_calibrate(method, task, recipe.seed, progress)
     else:
         fitted, confidence = method.fit(task, progress), Confidence()
+    if fitted.report.get("solver") == "exact" and not fitted.report["converged"]:
+        warnings.warn(
+            f"no minimum was reached with lam {fitted.report['lam']:.3g}; a larger one may do better",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     report = {
         "method": recipe.method,
         **fitted.report,

@@ -8,14 +8,19 @@ import numpy as np
 
 from prolip import methods
 from prolip.api.fit import fit_support
-from prolip.api.inputs import Labelled
 from prolip.api.model import AdaptedModel, Support
-from prolip.api.predict import features
-from prolip.api.support import ImageSource, ReadOptions, new_images, require_all_classes
+from prolip.api.support import (
+    ReadOptions,
+    class_text,
+    encode,
+    make_task,
+    new_images,
+    require_all_classes,
+)
 from prolip.core import HeldOutPredictions, Task, UsageError
 from prolip.core.capabilities import Capability
 from prolip.core.names import normalize_name
-from prolip.data import class_names
+from prolip.data import ImageSet, class_names
 from prolip.evaluate import metrics
 from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as measure_curve
@@ -27,39 +32,42 @@ from prolip.methods.selection import cross_validate
 
 def add_images(
     model: AdaptedModel,
-    labelled: Labelled,
+    images: ImageSet,
     names: Sequence[str],
     reading: ReadOptions,
     progress: Progress | None = None,
 ) -> tuple[AdaptedModel, dict[str, Any]]:
     """Add images of new or known classes, and classes by name; return the model and what changed."""
-    recipe, source = model.recipe, ImageSource(model.encoder, reading)
-    require_quick_fit(model)
+    recipe, encoder = model.recipe, model.encoder
     task = support_of(model) if model.support.hashes else None  # None for a model of class names
     names = [normalize_name(name) for name in names]
-    known = labelled.classes + [name for name in names if name not in labelled.classes]
+    known = images.classes + [name for name in names if name not in images.classes]
     class_names(map(str, known))
     before = None if task is None else _accuracy(held_out_predictions(model), model)
-    found = source.features(labelled.images, range(recipe.views), progress)
-    require_all_classes(labelled, found)
-    labels = [labelled.y[i] for i in found.kept]
+    extraction = encode(encoder, images.images, reading, range(recipe.views), progress)
+    require_all_classes(images, extraction)
+    images = images.subset(extraction.kept)
     seen = {} if task is None else dict(zip(model.support.hashes, task.y.tolist(), strict=True))
-    fresh = new_images(found.hashes, labels, known, seen)
+    fresh = new_images(extraction.hashes, images.labels, known, seen)
     if not fresh:
         raise UsageError("all of these images are in the model already")
-    x, y = found.features[:, fresh], np.array([labels[i] for i in fresh])
+    new_set = images.subset(fresh)
+    numbers = new_set.group_numbers()
+    x, y = extraction.features[:, fresh], np.array(new_set.labels)
+    groups = np.arange(len(fresh)) if numbers is None else np.array(numbers)
     if task is not None:
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
-    if empty := [known[k] for k in set(labels) - set(y.tolist())]:
+        groups = np.concatenate([task.groups, groups + task.groups.max() + 1])
+    if empty := [known[k] for k in set(images.labels) - set(y.tolist())]:
         raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
-    text = source.text(recipe, known)
-    hashes = model.support.hashes + tuple(found.hashes[i] for i in fresh)
-    support = Support(hashes, source.task(x, y, text), tuple(found.bad))
-    new = fit_support(model.encoder, recipe, known, support)
+    text = class_text(encoder, recipe, known)
+    hashes = model.support.hashes + tuple(extraction.hashes[i] for i in fresh)
+    support = Support(hashes, make_task(encoder, x, y, text, groups), tuple(extraction.bad))
+    new = fit_support(encoder, recipe, known, support)
     return new, {
         **_changes(model, new, before, _accuracy(held_out_predictions(new), model)),
-        "duplicates": len(found.hashes) - len(fresh),
-        "skipped": len(found.bad),
+        "duplicates": len(extraction.hashes) - len(fresh),
+        "skipped": len(extraction.bad),
     }
 
 
@@ -69,18 +77,17 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
-    classes, source = [*model.classes, *new], ImageSource(model.encoder)
-    text = source.text(model.recipe, classes)
+    classes = [*model.classes, *new]
+    text = class_text(model.encoder, model.recipe, classes)
     fitted, support = model.fitted.with_text(text), model.support
     before = after = None
     if support.task is not None:
         task = support_of(model)
-        if not model.method().trains_tower:  # fitting those again takes minutes
-            settled, seed = methods.from_settings(model.fitted.settings), model.recipe.seed
-            before, after = (
-                _accuracy(cross_validate(settled, task, text=each, seed=seed), model) for each in (None, text)
-            )
-        support = replace(support, task=source.task(task.x, task.y, text))
+        settled, seed = methods.from_settings(model.fitted.settings), model.recipe.seed
+        before, after = (
+            _accuracy(cross_validate(settled, task, text=each, seed=seed), model) for each in (None, text)
+        )
+        support = replace(support, task=make_task(model.encoder, task.x, task.y, text, task.groups))
     grown = replace(
         model, fitted=fitted, classes=tuple(classes), text=text, support=support,
         confidence=model.confidence.select([*range(len(model.classes)), *[None] * len(new)]),
@@ -101,19 +108,13 @@ def suggest(
     """Suggest which of these unlabelled images to label next; `index` counts in `images`."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UsageError(f"count must be an integer of at least 1, got {count!r}")
-    task, found = support_of(model), features(model, images, reading, progress)
+    task, extraction = support_of(model), encode(model.encoder, images, reading, progress=progress)
     seen = set(model.support.hashes)
-    fresh = [i for i, key in enumerate(found.hashes) if key not in seen]
-    x, head = found.features[0, fresh], model.encoder.head
+    fresh = [i for i, key in enumerate(extraction.hashes) if key not in seen]
+    x, head = extraction.features[0, fresh], model.encoder.head
     (inputs, _), (labelled, _) = head.split(x), head.split(task.x[0])
     chosen = choose_images(inputs, model.probabilities(x), labelled, count)
-    return [replace(one, index=found.kept[fresh[one.index]]) for one in chosen]
-
-
-def require_quick_fit(model: AdaptedModel) -> None:
-    """Refuse a method that trains a tower: it needs all images to fit again."""
-    if model.method().trains_tower:
-        raise UsageError(f"{model.recipe.method} trains the encoder, and needs all images to fit again")
+    return [replace(one, index=extraction.kept[fresh[one.index]]) for one in chosen]
 
 
 def support_of(model: AdaptedModel) -> Task:
@@ -121,8 +122,8 @@ def support_of(model: AdaptedModel) -> Task:
     task = model.support.require_task()
     needed = Capability.TEXT_FEATURES in model.method().needs
     if needed and task.text.features is None:  # a saved model has only the text rows
-        source = ImageSource(model.encoder)
-        task = source.task(task.x, task.y, source.text(model.recipe, model.classes))
+        text = class_text(model.encoder, model.recipe, model.classes)
+        task = make_task(model.encoder, task.x, task.y, text, task.groups)
     return task
 
 

@@ -1,33 +1,62 @@
-"""Images and labels in every form that users have them in."""
+"""Images and labels in every form that users have them in, as one `ImageSet`."""
 
 import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from PIL import Image
 
 from prolip.core import InputError, UsageError
 from prolip.core.arguments import as_path
-from prolip.data import ImageSet, LazyImage, list_images
+from prolip.core.arrays import to_python_scalar
+from prolip.core.names import normalize_label
+from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
 from prolip.features.images import FILE_LIMIT, is_single_image
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """Images, the number of a class for each, and the classes."""
+def read_labelled(
+    images: Any,
+    labels: Any = None,
+    groups: Any = None,
+    *,
+    split: str,
+    classes: Sequence[Any] = (),
+    **columns: str | None,
+) -> ImageSet:
+    """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
+    mapping of labels to images; or (image, label) pairs.
 
-    images: Any
-    y: list[int]
-    classes: list[Any]
-
-    def names(self) -> list[Any]:
-        """Return the label of each image."""
-        return [self.classes[k] for k in self.y]
+    `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
+    others may follow. `groups` has the group of each image; `columns` are `image_column` and `label_column`
+    of `read_images`.
+    """
+    images, labels = split_labels(images, labels)
+    if labels is None and not isinstance(images, ImageSet):
+        if not isinstance(images, (str, os.PathLike)) and not is_source(images):
+            raise UsageError(
+                "a list of images needs labels: as a second list, as [(image, label), ...], or as "
+                "{label: images}; a folder per class has its own"
+            )
+        images = read_images(images, split, min_classes=1 if classes else 2, **columns)
+    if labels is None:
+        known = {str(name): name for name in classes}  # a folder's names are text, a model's may be numbers
+        names = [known.get(str(name), name) for name in images.classes]
+        labels, own = [names[k] for k in images.labels], images.groups
+        images, images_split = list(images.images), images.split
+    else:
+        if any(columns.values()):
+            raise UsageError("image_column and label_column are of a table: leave labels out")
+        images, own, images_split = as_images(images), None, None
+        labels = [normalize_label(to_python_scalar(label)) for label in labels]
+        if len(images) != len(labels) or not images:
+            raise InputError(f"{len(images)} images and {len(labels)} labels: each image needs one label")
+    y, known_classes = number_labels(labels, classes)
+    own = own if groups is None else tuple(str(to_python_scalar(group)) for group in groups)
+    return ImageSet(images, y, known_classes, split=images_split, groups=own)
 
 
 def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:
@@ -38,8 +67,8 @@ def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:
         if labels is not None:
             raise UsageError("labels are the keys of a mapping of images: leave labels out")
         listed = {label: as_images(each) for label, each in images.items()}
-        if (empty := next((label for label, each in listed.items() if not each), None)) is not None:
-            raise InputError(f"class {empty!r} has no image: its list is empty")
+        if empty := [label for label, each in listed.items() if not each]:
+            raise InputError(f"class {empty[0]!r} has no image left: its list is empty")
         pairs = [(image, label) for label, each in listed.items() for image in each]
     elif labels is None and isinstance(images, (list, tuple)) and images and all(map(_is_pair, images)):
         pairs = list(images)
@@ -64,8 +93,8 @@ def as_images(images: Any) -> list[Any]:
         return [_single(images)]
     if isinstance(images, ImageSet):
         return list(images.images)
-    if (found := images_in(images)) is not None:
-        return found
+    if (members := images_in(images)) is not None:
+        return members
     if isinstance(images, Mapping):
         raise UsageError(
             "images to predict are a list, a folder or one image, not a mapping: pass its values"
@@ -101,12 +130,6 @@ def _single(image: Any) -> Any:
     return image
 
 
-def match_names(names: Iterable[Any], classes: Sequence[Any] | None) -> list[Any]:
-    """Return names as a model has them: those of a folder are text, those of a model may be numbers."""
-    known = {str(name): name for name in classes or ()}
-    return [known.get(str(name), name) for name in names]
-
-
 def _is_missing(label: Any) -> bool:
     """Whether a label is None, NaN, or what pandas has for these."""
     if isinstance(label, float):
@@ -114,15 +137,15 @@ def _is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ in ("NAType", "NaTType")
 
 
-def number_labels(images: Any, labels: list[Any], classes: Sequence[Any] | None) -> Labelled:
-    """Number labels by the classes of a model, then by other classes in order."""
+def number_labels(labels: list[Any], classes: Iterable[Any]) -> tuple[list[int], list[Any]]:
+    """Number labels by the classes of a model, then by other classes in order; return these too."""
     if missing := [i for i, label in enumerate(labels) if _is_missing(label)]:
         raise InputError(
             f"{len(missing)} of {len(labels)} labels are missing, the first ({labels[missing[0]]!r}) that of "
             f"image {missing[0]}: label these images, or leave them out"
         )
+    known = list(classes)
     try:
-        known = list(classes or ())
         known += sorted(set(labels) - set(known))
     except TypeError as error:
         raise InputError("labels must be all names or all numbers") from error
@@ -131,13 +154,14 @@ def number_labels(images: Any, labels: list[Any], classes: Sequence[Any] | None)
     if len(known) < 2:
         raise InputError(f"at least two classes are needed, got one: {known[0]!r}")
     position = {name: k for k, name in enumerate(known)}
-    return Labelled(images, [position[label] for label in labels], known)
+    return [position[label] for label in labels], known
 
 
-def require_known(labelled: Labelled, classes: Sequence[Any]) -> None:
+def require_known(images: ImageSet, classes: Sequence[Any]) -> None:
     """Refuse labels that are not among the classes of a model."""
-    if len(labelled.classes) > len(classes):
+    if len(images.classes) > len(classes):
+        some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
         raise InputError(
-            f"label {labelled.classes[len(classes)]!r} is not among the {len(classes)} classes of this model "
-            f"({', '.join(map(str, classes[:5]))}{', ...' if len(classes) > 5 else ''})"
+            f"label {images.classes[len(classes)]!r} is not among the {len(classes)} classes of this model "
+            f"({some})"
         )

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from prolip.api.model import AdaptedModel
-from prolip.api.support import ImageSource, ReadOptions
+from prolip.api.support import ReadOptions, encode
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.features import Extraction, NoImagesError
+from prolip.features import NoImagesError
 from prolip.io.progress import Progress
 
 CHUNK = 512  # largest number of images that are read together
@@ -31,7 +31,6 @@ class PredictOptions:
     top: int = 1  # number of classes to rank
     reject: bool = False  # whether out-of-distribution images get the class None
     false_reject: float = FALSE_REJECT
-    false_accept: float | None = None
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -106,17 +105,8 @@ def predict(
         probabilities = softmax(logits / model.confidence.temperature)
     rejected = None
     if options.reject:
-        rates = options.false_reject, options.false_accept
-        rejected = model.rejects(x, probabilities.argmax(axis=1), *rates)
+        rejected = model.rejects(x, probabilities.argmax(axis=1), options.false_reject)
     return Predictions(model.classes, probabilities, rejected, options.top)
-
-
-def features(
-    model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
-) -> Extraction:
-    """Encode images with the encoder of the fitted model, which may differ from the base model."""
-    source = ImageSource(model.fitted.encoder_for(model.encoder), reading)
-    return source.features(images, progress=progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,15 +131,15 @@ class PredictionRun:
                 progress(done + count, total if total is not None else done + size)
 
             try:
-                found = features(self.model, contents, self.reading, report)
+                extraction = encode(self.model.encoder, contents, self.reading, progress=report)
             except NoImagesError as none:
                 if not self.reading.skip_bad:
                     raise
                 self.skipped.extend(none.bad)
             else:
-                self.skipped.extend(found.bad)
-                predictions = predict(self.model, found.features[0], self.options)
-                yield from predictions.to_json([names[i] for i in found.kept])
+                self.skipped.extend(extraction.bad)
+                predictions = predict(self.model, extraction.features[0], self.options)
+                yield from predictions.to_json([names[i] for i in extraction.kept])
             done += len(batch)
             # Results appear about once a second, whatever the speed of the encoder.
             rate = len(batch) / max(time.monotonic() - started, 1e-6)

@@ -15,7 +15,7 @@ from prolip.api.model import AdaptedModel
 from prolip.api.save import describe, saved_model
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.core.arguments import as_text
-from prolip.core.errors import first_line
+from prolip.core.errors import Parameter, first_line
 from prolip.encoders.hub import quiet
 from prolip.export.card import EXAMPLE, model_card
 from prolip.export.saved import CARD, CONFIG, write_model
@@ -46,8 +46,9 @@ def push(model: AdaptedModel, name: str, private: bool, support: bool, example: 
             there = []
         if (others := sorted(set(there) - {".gitattributes"})) and not force:
             raise UsageError(
-                f"{repository} has files already ({others[0]}, ...): name another, or pass force=True to "
-                "replace the model in it"
+                f"{repository} has files already ({others[0]}, ...): name another, or replace "
+                "the model in it with ",
+                Parameter("force", True),
             )
         files = {CONFIG} if image is None else {CONFIG, EXAMPLE}
         card = model_card(describe(model), files, repository.partition("/")[2], repository)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import prolip
-from prolip import methods
+from prolip import encoders, methods
 from prolip.api import check_saved
 from prolip.api.model import AdaptedModel, Support
-from prolip.api.support import ImageSource
+from prolip.api.support import make_task
 from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
@@ -25,6 +25,7 @@ from prolip.export.base_model import load_base
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 from prolip.export.web import WebOptions
+from prolip.io.progress import Progress
 
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
@@ -81,15 +82,24 @@ def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None =
     saved_support, task = None, model.support.task
     if support and task is not None:
         saved_support = {"features": _half(task.x), "labels": task.y}
+        if task.independent < task.n:
+            saved_support["groups"] = task.groups
         if (out := model.confidence.held_out) is not None:
             saved_support |= {"held_out": out.logits.astype(np.float32), "held_out_images": out.images}
     return SavedModel(describe(model), tensors, saved_support, card)
 
 
-def load(path: str | Path, device: str = "auto", *, base: str | Encoder | None = None) -> AdaptedModel:
+def load(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    base: str | Encoder | None = None,
+    download: bool = False,
+    progress: Progress | None = None,
+) -> AdaptedModel:
     """Read a saved model; refuse to combine it with another base model than that of the fit.
 
-    `base` is that of `prolip.export.base_model.load_base`.
+    `base` is that of `prolip.export.base_model.load_base`; `download` downloads the one that the model names.
     """
     path = as_path(path, "path")
     saved = read_model(path)
@@ -97,6 +107,8 @@ def load(path: str | Path, device: str = "auto", *, base: str | Encoder | None =
         check_saved.check_config(saved.config)
         text = _text(saved)
     name, fingerprint = saved.config["model"], saved.config["fingerprint"]
+    if download and base is None:
+        base = encoders.load(name, device, download=True, progress=progress)
     encoder = load_base(path, name, fingerprint, device, base=base)
     with _corrupt_model_errors(path):
         return _restore(saved, encoder, text)
@@ -138,7 +150,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
-        task = ImageSource(encoder).task(x, y, text)
+        task = make_task(encoder, x, y, text, saved.support.get("groups"))
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set has {task.views} views of {task.n} images")
         if "held_out" in saved.support:

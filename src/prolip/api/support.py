@@ -1,15 +1,13 @@
 """From labelled images to the support set that a model is fitted on.
 
-    source = ImageSource(encoder, options)
-    labelled = source.labelled("photos/train", None, "train")
-    support = source.read(labelled, Recipe(shots=16))        # sampled, encoded, without copies
+    images = read_labelled("photos/train", split="train")
+    support = read_support(encoder, images, Recipe(shots=16))        # sampled, encoded, without copies
 
-This is the only builder of a `Task` for an adapted model.
+`make_task` is the only builder of a `Task` for an adapted model.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,28 +15,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from prolip.api.inputs import (
-    Labelled,
-    as_images,
-    match_names,
-    number_labels,
-    split_labels,
-)
-from prolip.api.model import Recipe, Support
-from prolip.core import InputError, Task, Text, UsageError
+from prolip.api.inputs import as_images
+from prolip.api.model import Support
+from prolip.api.recipe import Recipe
+from prolip.core import InputError, Task, Text
 from prolip.core.arguments import as_path
-from prolip.core.arrays import Array, to_python_scalar
-from prolip.core.names import normalize_label
-from prolip.data import (
-    ImageSet,
-    class_names,
-    read_images,
-    sample_few_shot,
-    warn_of_short_classes,
-)
-from prolip.data.inputs import is_source
+from prolip.core.arrays import Array
+from prolip.data import ImageSet, class_names, sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
-from prolip.features import Extraction, FeatureStore, LazyImages, extract
+from prolip.features import Extraction, FeatureStore, extract
 from prolip.io.files import cache_dir
 from prolip.io.progress import Progress, counted
 
@@ -55,12 +40,6 @@ class ReadOptions:
     skip_bad: bool | float = False
 
 
-def require_all_classes(labelled: Labelled, found: Extraction) -> None:
-    """Refuse labelled images of which every image of a class is unreadable."""
-    if lost := sorted(set(labelled.y) - {labelled.y[i] for i in found.kept}):
-        raise InputError(f"class {labelled.classes[lost[0]]!r} has no image left: all are unreadable")
-
-
 def open_store(folder: str | Path | bool | None) -> FeatureStore | None:
     """Open the store in a folder, that of the user for None and True, none for False; once per process."""
     if folder is False:
@@ -73,87 +52,63 @@ def _opened(folder: str | None, user: Path) -> FeatureStore:
     return FeatureStore(folder)
 
 
-@dataclass(frozen=True)
-class ImageSource:
-    """Images: how they are listed, encoded and made a task of."""
+def encode(
+    encoder: Encoder,
+    images: Any,
+    reading: ReadOptions = ReadOptions(),  # noqa: B008  (it is frozen)
+    views: Sequence[int] = (0,),
+    progress: Progress | None = None,
+) -> Extraction:
+    """Compute the features of images before the projection; encode what the store does not have."""
+    return extract(encoder, as_images(images), views=views, progress=progress, **vars(reading))
 
-    encoder: Encoder
-    options: ReadOptions = ReadOptions()
 
-    def labelled(
-        self,
-        images: Any,
-        labels: Any,
-        split: str,
-        classes: Sequence[Any] | None = None,
-        **columns: str | None,
-    ) -> Labelled:
-        """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
-        mapping of labels to images; or (image, label) pairs.
+def prompt_names(recipe: Recipe, classes: Sequence[Any]) -> list[str]:
+    """Return what the prompts call each class; refuse names that prompts cannot tell apart."""
+    return list(class_names(recipe.prompt_names_of(classes)))
 
-        `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
-        others may follow. `columns` are `image_column` and `label_column` of `read_images`.
-        """
-        images, labels = split_labels(images, labels)
-        if labels is None and not isinstance(images, ImageSet):
-            if not isinstance(images, (str, os.PathLike)) and not is_source(images):
-                raise UsageError(
-                    "a list of images needs labels: as a second list, as [(image, label), ...], or as "
-                    "{label: images}; a folder per class has its own"
-                )
-            images = read_images(images, split, min_classes=1 if classes else 2, **columns)
-        if labels is None:
-            names = [images.classes[k] for k in images.labels]
-            return number_labels(list(images.images), match_names(names, classes), classes)
-        if any(columns.values()):
-            raise UsageError("image_column and label_column are of a table: leave labels out")
-        listed = as_images(images)
-        values = [normalize_label(to_python_scalar(each)) for each in labels]
-        if len(listed) != len(values) or not listed:
-            raise InputError(f"{len(listed)} images and {len(values)} labels: each image needs one label")
-        return number_labels(listed, values, classes)
 
-    def features(
-        self, images: Any, views: Sequence[int] = (0,), progress: Progress | None = None
-    ) -> Extraction:
-        """Compute the features of images before the projection; encode what the store does not have."""
-        return extract(self.encoder, as_images(images), views=views, progress=progress, **vars(self.options))
+def class_text(encoder: Encoder, recipe: Recipe, classes: Sequence[Any]) -> Text:
+    """Return the text rows of classes."""
+    return encoder.text(prompt_names(recipe, classes), recipe.prompts)
 
-    def prompt_names(self, recipe: Recipe, classes: Sequence[Any]) -> list[str]:
-        """Return what the prompts call each class; refuse names that prompts cannot tell apart."""
-        return list(class_names(recipe.prompt_names_of(classes)))
 
-    def text(self, recipe: Recipe, classes: Sequence[Any]) -> Text:
-        """Return the text rows of classes."""
-        return self.encoder.text(self.prompt_names(recipe, classes), recipe.templates)
+def make_task(encoder: Encoder, x: Array, y: Any, text: Text, groups: Any = None) -> Task:
+    """Build the task of features [V, n, width], labels [n] and groups [n]."""
+    return Task(x, y, text, encoder.head, encoder.scale, groups)
 
-    def task(self, x: Array, y: Any, text: Text) -> Task:
-        """Build the task of features [V, n, width] and labels [n]."""
-        return Task(x, y, text, self.encoder.head, self.encoder.scale)
 
-    def read(self, labelled: Labelled, recipe: Recipe, progress: Progress | None = None) -> Support:
-        """Sample images, encode them, drop copies, and add the texts of their classes."""
-        names = self.prompt_names(recipe, labelled.classes)
-        warn_of_short_classes(labelled.y, recipe.shots)
-        chosen = sample_few_shot(labelled.y, recipe.shots, recipe.seed)
-        found = self.features([labelled.images[i] for i in chosen], range(recipe.views), progress)
-        y = [labelled.y[chosen[i]] for i in found.kept]
-        fresh = new_images(found.hashes, y, labelled.classes, {})
-        if copies := len(y) - len(fresh):
-            warnings.warn(
-                f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4
-            )
-        y, images = [y[i] for i in fresh], [labelled.images[chosen[found.kept[i]]] for i in fresh]
-        if empty := sorted(set(range(len(names))) - set(y)):
-            why = f"{len(found.bad)} are unreadable" if found.bad else "all are in another class too"
-            raise InputError(f"class {labelled.classes[empty[0]]!r} has no image left: {why}")
-        text = self.encoder.text(names, recipe.templates)
-        return Support(
-            tuple(found.hashes[i] for i in fresh),
-            self.task(found.features[:, fresh], y, text),
-            tuple(found.bad),
-            LazyImages(images),
-        )
+def read_support(
+    encoder: Encoder,
+    images: ImageSet,
+    recipe: Recipe,
+    reading: ReadOptions = ReadOptions(),  # noqa: B008  (it is frozen)
+    progress: Progress | None = None,
+) -> Support:
+    """Sample images, encode them, drop copies, and add the texts of their classes."""
+    names = prompt_names(recipe, images.classes)
+    warn_of_short_classes(images.labels, recipe.shots)
+    sample = images.subset(sample_few_shot(images.labels, recipe.shots, recipe.seed))
+    extraction = encode(encoder, sample.images, reading, range(recipe.views), progress)
+    sample = sample.subset(extraction.kept)
+    fresh = new_images(extraction.hashes, sample.labels, sample.classes, {})
+    if copies := len(sample) - len(fresh):
+        warnings.warn(f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4)
+    sample = sample.subset(fresh)
+    if empty := sorted(set(range(len(names))) - set(sample.labels)):
+        bad = extraction.bad
+        why = f"{len(bad)} are unreadable" if bad else "all are in another class too"
+        raise InputError(f"class {sample.classes[empty[0]]!r} has no image left: {why}")
+    x, text = extraction.features[:, fresh], encoder.text(names, recipe.prompts)
+    task = make_task(encoder, x, sample.labels, text, sample.group_numbers())
+    hashes = tuple(extraction.hashes[i] for i in fresh)
+    return Support(hashes, task, tuple(extraction.bad))
+
+
+def require_all_classes(images: ImageSet, extraction: Extraction) -> None:
+    """Refuse labelled images of which every image of a class is unreadable."""
+    if lost := sorted(set(images.labels) - {images.labels[i] for i in extraction.kept}):
+        raise InputError(f"class {images.classes[lost[0]]!r} has no image left: all are unreadable")
 
 
 def new_images(

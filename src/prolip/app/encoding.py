@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from prolip.api.model import Recipe
+from prolip.api.recipe import Recipe
 from prolip.app.images import read_pixels
 from prolip.app.project import Project
 from prolip.core import ProlipError
@@ -89,9 +89,9 @@ class EncodedProject:
 
     def text(self, prompt_name: str, recipe: Recipe) -> Array:
         """Return prompt features [templates, Dt] of a class, before the text head."""
-        key = (prompt_name, tuple(recipe.templates))
+        key = (prompt_name, tuple(recipe.prompts))
         if key not in self._texts:
-            text = self.encoder.text([clean_name(prompt_name)], recipe.templates)
+            text = self.encoder.text([clean_name(prompt_name)], recipe.prompts)
             assert text.features is not None
             self._texts[key] = text.features[:, 0]
         return self._texts[key]

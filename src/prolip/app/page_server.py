@@ -127,7 +127,7 @@ class PageServer:
                 "folder": str(project.folder),
                 "version": prolip.__version__,
                 **self.base_models.as_json(),
-                "templates": list(trainer.recipe.templates),
+                "templates": list(trainer.recipe.prompts),
                 "classes": {key: asdict(row) for key, row in state.classes.items()},
                 "images": {key: dict(vars(row)) for key, row in state.images.items()},
                 "undo": project.can_undo,

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from prolip.api.fit import fit_support
-from prolip.api.model import AdaptedModel, Recipe, Support
-from prolip.api.support import ImageSource
+from prolip.api.model import AdaptedModel, Support
+from prolip.api.recipe import Recipe
+from prolip.api.support import make_task
 from prolip.app.encoding import ENCODE_BATCH, EncodedProject
 from prolip.app.figures import (
     TrainedSnapshot,
@@ -193,7 +194,7 @@ class Trainer:
         names, encoder = tuple(row.name for row in rows), encoded.encoder
         prompts = np.stack([encoded.text(row.prompt_name, self.recipe) for row in rows], axis=1)
         text = Text.from_features(prompts, encoder.text_head, names)
-        task = ImageSource(encoder).task(training.x[None], training.y, text)
+        task = make_task(encoder, training.x[None], training.y, text)
         hashes = tuple(bytes.fromhex(image) for image in training.images)
         recipe = replace(self.recipe, prompt_names={row.name: row.prompt_name for row in rows if row.text})
         return fit_support(encoder, recipe, names, Support(hashes, task))
@@ -223,5 +224,5 @@ def warm_up(encoder: Encoder, recipe: Recipe) -> None:
     encoder.encode(np.zeros((1, size, size, 3), np.uint8))
     x = rng.normal(size=(1, 4, encoder.width)).astype(np.float32)
     text = Text(rng.normal(size=(2, encoder.head.dim)), ("a", "b"))
-    task = ImageSource(encoder).task(x, [0, 0, 1, 1], text)
+    task = make_task(encoder, x, [0, 0, 1, 1], text)
     fit_support(encoder, recipe, ("a", "b"), Support((), task))

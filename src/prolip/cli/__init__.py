@@ -4,13 +4,13 @@ Exit codes: 0; 1 for a failure; 2 for wrong use; 130 for Ctrl-C.
 """
 
 import importlib
-import itertools
 import os
 import signal
 import sys
 import time
 import warnings
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -36,7 +36,7 @@ from prolip.cli import (
     report,
 )
 from prolip.cli.console import OUTPUT, detail, fail, warn
-from prolip.cli.parameters import Group
+from prolip.cli.parameters import Group, spell
 
 root = Group(
     "prolip",
@@ -45,13 +45,14 @@ root = Group(
     "`prolip COMMAND --help` describes a command; -q and -v may also stand behind its name.",
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110},
 )
-SECTIONS = {
+root.add_sections({
     "Everyday": [
         demo.demo, fit.fit, predict.predict, evaluate.evaluate, report.report, check.check, grow.add,
         classes.classes, app.open_page, app.serve,
     ],
     "Models": [
-        models.models, compare.compare, grow.curve, grow.suggest, embed.embed, export.export, push.push,
+        models.models, compare.compare, grow.learning_curve, grow.suggest, embed.embed, export.export,
+        push.push,
     ],
     # The commands of research are found by name: nothing else of the product knows them.
     "Research": [
@@ -61,10 +62,7 @@ SECTIONS = {
             for name in ("datasets", "bench")
         ),
     ],
-}  # fmt: skip
-for command in itertools.chain(*SECTIONS.values()):
-    root.add_command(command)
-root.sections = {title: [command.name for command in commands] for title, commands in SECTIONS.items()}
+})  # fmt: skip
 
 COMPLETE = "_PROLIP_COMPLETE"  # the variable by which a shell asks for completion
 _STOPPED = Event()
@@ -97,6 +95,7 @@ def _open_closed_streams() -> None:
 def _run(arguments: list[str]) -> int:
     """Run a command, and return the exit code."""
     started = time.perf_counter()
+    warnings.simplefilter("always", UserWarning)  # each is printed, and none is an error
     code = _run_command(arguments)
     detail(f"{time.perf_counter() - started:.1f} s")
     return code
@@ -117,15 +116,15 @@ def _run_command(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _misused(error, arguments)
     except Exception as error:
-        return _interrupted() if _STOPPED.is_set() else _failed(error)
+        return _interrupted() if _STOPPED.is_set() else _failed(error, arguments)
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception, arguments: list[str]) -> int:
     """Print what went wrong; re-raise errors that are defects of this program."""
     from prolip.core.errors import ProlipError
 
     if isinstance(error, ProlipError):
-        message = str(error)
+        message = error.spelled(partial(spell, _command(arguments)))
     elif isinstance(error, MemoryError):
         message = "not enough memory for this: take fewer images, views or classes at a time"
     elif isinstance(error, OSError):
@@ -138,6 +137,14 @@ def _failed(error: Exception) -> int:
         sys.stderr.write("".join(traceback.format_exception(error)))
     fail(message)
     return getattr(error, "exit_code", 1)
+
+
+def _command(arguments: list[str]) -> click.Command:
+    """Return the command that was called."""
+    command: click.Command = root
+    for word in arguments:
+        command = command.commands.get(word, command) if isinstance(command, click.Group) else command
+    return command
 
 
 def _misused(error: click.ClickException, arguments: list[str]) -> int:

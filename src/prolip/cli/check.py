@@ -10,11 +10,11 @@ import click
 from click.core import ParameterSource
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, table
-from prolip.cli.parameters import CSV, HTML, PATH, SEED, argument, command, option
+from prolip.cli.console import OUTPUT, console, escape, percent, print_json, table
+from prolip.cli.parameters import CSV, HTML, PATH, argument, command, option
 
 if TYPE_CHECKING:
-    from prolip.api import FewShotClassifier
+    from prolip import FewShotClassifier
     from prolip.api.check import Check
 
 SHOWN = 10
@@ -22,31 +22,28 @@ SHOWN = 10
 
 @command("check")
 @argument("source", "DIR", "A folder per class; or a folder with train/ and test/.", type=PATH)
-@options.base_model
+@option("--out", "-o", type=CSV, help="Write path, label and suggested label of each finding to a .csv file.")
+@option("--report", type=HTML, help="Write a page with the images, an .html file.")
 @option("--saved", type=PATH, help="Use this saved model instead of fitting one on DIR.")
 @options.base
-@option("--report", type=HTML, help="Write a page with the images, an .html file.")
-@option("--out", "-o", type=CSV, help="Write path, label and suggested label of each finding to a .csv file.")
-@option("--seed", type=SEED, default=0, help="Random seed for the folds.")
-@options.group("images", options.ImageInput, without=("strict",))
+@options.fit_options("model", "download", "seed", "device", "store")
+@options.tables
 def check(
     source: Path,
-    model: str,
     saved: Path | None,
     base: str | None,
     report: Path | None,
     out: Path | None,
-    seed: int,
-    images: options.ImageInput,
+    settings: dict[str, Any],
+    tables: options.Tables,
 ) -> None:
     """Find wrong labels, duplicates, images of no class.
 
-    ReadError images are listed too. Nothing is changed: correct the folders by the list of --out, or the
+    Unreadable images are listed too. Nothing is changed: correct the folders by the list of --out, or the
     labels on the page of `prolip app`.
 
     $ prolip check photos/ --report check.html --out check.csv
     """
-    from prolip.api import FewShotClassifier
     from prolip.core import UsageError
     from prolip.io.writing import write_text
 
@@ -54,12 +51,13 @@ def check(
         for name in ("model", "seed"):
             if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 raise UsageError(f"--{name} is for a fit on the images, and --saved has a fitted model")
-        clf = FewShotClassifier.load(saved, base=base, **images.settings())
+        runtime: dict[str, Any] = {name: settings[name] for name in ("device", "store") if name in settings}
+        clf = options.SavedModel(saved, base).load(runtime)
     elif base is not None:
         raise UsageError("--base is for --saved: add that option")
     else:
-        clf = FewShotClassifier(model, seed=seed, **images.settings())
-    found = _look(clf, source, 2 if saved is None else 1, images)
+        clf = options.new_classifier(settings)
+    found = _look(clf, source, 2 if saved is None else 1, tables)
     if out is not None:
         found.write_csv(out)
     if report is not None:
@@ -75,20 +73,17 @@ def check(
             console().print(f"{what}: [bold]{escape(str(path))}[/]")
 
 
-def _look(clf: FewShotClassifier, source: Path, min_classes: int, images: options.ImageInput) -> Check:
+def _look(clf: FewShotClassifier, source: Path, min_classes: int, tables: options.Tables) -> Check:
     """Check the training images of a folder, and test images if it has both."""
     from prolip.data import read_images
     from prolip.data.folders import MissingSplitError
 
-    tables, test = images.tables(labelled=True), None
-    train = read_images(source, split="train", min_classes=min_classes, **tables)
+    test = None
+    train = read_images(source, split="train", min_classes=min_classes, **vars(tables))
     if train.split == "train":
         with suppress(MissingSplitError):
-            test = read_images(source, split="test", min_classes=1, **tables)
-    if test is not None and test.images == train.images:
-        test = None
-    with bar("encoding") as progress:
-        return clf.check(train, test=test, progress=progress)
+            test = read_images(source, split="test", min_classes=1, **vars(tables))
+    return clf.check(train, test=None if test is None or test.images == train.images else test)
 
 
 def _as_json(found: Check, written: dict[str, Path | None]) -> dict[str, Any]:

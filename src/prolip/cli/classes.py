@@ -10,19 +10,16 @@ from prolip.cli.console import OUTPUT, percent, print_json, say, table
 from prolip.cli.parameters import command, option
 
 if TYPE_CHECKING:
-    from prolip.api import AdaptedModel
+    from prolip import AdaptedModel
 
 
 @command("classes")
 @options.saved_model
 @option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a class.")
 @options.replaced_model
-@options.device
+@options.fit_options("device")
 def classes(
-    saved: options.SavedModelInput,
-    rename: tuple[str, ...],
-    out: Path | None,
-    device: str,
+    saved: options.SavedModel, rename: tuple[str, ...], out: Path | None, settings: dict[str, Any]
 ) -> None:
     """List or rename the classes of a model.
 
@@ -31,22 +28,15 @@ def classes(
     $ prolip classes my-model
     $ prolip classes my-model --rename "tabby=tabby cat"
     """
-    from prolip.api import save as saving
-    from prolip.api.classes import rename_classes
     from prolip.core import UsageError
-    from prolip.export.saved import check_target, has_card, version
 
     if out is not None and not rename:
         raise UsageError("nothing is changed: --out goes with --rename")
-    target, card = saved.target(out), has_card(saved.path)
-    check_target(target, card)
-    there = version(target)
-    model = before = saving.load(saved.path, device, base=saved.base)
-    if rename:
-        model = rename_classes(before, dict(map(_parse_pair, rename)))
-        support = before.support.task is not None
-        saving.save(model, target, support=support, card=card, over=there)
-    _show(model, None if model is before else target)
+    target = saved.target(out) if rename else None
+    clf = saved.load(settings)
+    if target is not None:
+        saved.save(clf.rename(dict(map(_parse_pair, rename))), target)
+    _show(clf.model_, target)
     if rename:
         say("The prompts keep the old names, and no prediction changes.")
 

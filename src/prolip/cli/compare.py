@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, console, escape, print_json, program, say, table
+from prolip.cli.console import OUTPUT, console, escape, print_json, program, say, table
 from prolip.cli.parameters import argument, command, flag, option
 
 if TYPE_CHECKING:
@@ -35,19 +34,19 @@ MODEL_COLUMNS = ("model", "download", "licence")
     "models",
     multiple=True,
     show_default="offline",
-    help=f"{options.MODELS} The first is the one to beat.",
+    help="A model, as `fit` takes it; the first is the one to beat.",
 )
-@options.compared_input
+@options.fit_options("shots", "seed", "templates", "skip_bad", "download", "device", "store")
 @option("--method", multiple=True, show_default="five", help="Compare this method with the default one.")
 @flag("--all", "every", help="Compare every method that trains no encoder.")
-@options.image_input
+@options.tables
 def compare(
     source: str,
     models: tuple[str, ...],
-    training: options.TrainingInput,
     method: tuple[str, ...],
     every: bool,
-    images: options.ImageInput,
+    settings: dict[str, Any],
+    tables: options.Tables,
 ) -> None:
     """Compare methods, and models, on your images, and suggest one.
 
@@ -71,19 +70,15 @@ def compare(
     names = list(dict.fromkeys(models)) or ["offline"]
     for name in names:
         check_model(name)
-        ensure_downloaded(name, training.yes)
-    clf = replace(training, model=names[0]).classifier(images)
-    with bar("encoding") as progress:
-        found = clf.compare(
-            images.labelled(source, "train"), candidates=candidates, models=names,
-            progress=progress, fitting=progress.beside("comparing", "methods"),
-        )  # fmt: skip
+        ensure_downloaded(name, settings["download"])
+    clf = options.new_classifier({"model": names[0], **settings})
+    found = clf.compare(tables.labelled(source, "train"), candidates=candidates, models=names)
     if OUTPUT.get().json:
         print_json(found.report())
         return
     _show(found)
     if found.decided:
-        line = shlex.join(["fit", source, "-o", "my-model", *_flags(found.chosen, training, images)])
+        line = shlex.join(["fit", source, "-o", "my-model", *_flags(found.chosen, settings, tables)])
         console().print(f"[bold]{escape(f'{program()} {line}')}[/]", soft_wrap=True)
 
 
@@ -125,18 +120,16 @@ def _model_row(model: ModelFacts) -> list[str]:
     return [model.name, download, (model.licence or "-").partition(" (")[0]]
 
 
-def _flags(score: CandidateScore, training: options.TrainingInput, images: options.ImageInput) -> list[str]:
+def _flags(score: CandidateScore, settings: dict[str, Any], tables: options.Tables) -> list[str]:
     """Return the options of a fit with the recommended method, on the same images."""
     chosen = score.candidate
     flags = [] if chosen.method == "anchored" and not chosen.options else ["--method", chosen.method]
     flags = flags if score.model == "offline" else ["--model", score.model, *flags]
     for name, value in chosen.options.items():
-        flags += ["--lam", str(value)] if name == "lam" else ["-O", f"{name}={value}"]
-    for group in (training, images):
-        for one in fields(group):
-            value = getattr(group, one.name)
-            if value != one.default and one.name != "yes":  # models that were compared are here
-                flag = f"--{one.name.replace('_', '-')}"
-                for each in value if isinstance(value, tuple) else (value,):
-                    flags += [flag] if each is True else [flag, str(each)]
+        flags += ["-O", f"{name}={value}"]
+    given = {name: settings[name] for name in ("shots", "seed", "templates") if settings[name]} | vars(tables)
+    for name, value in given.items():
+        flag = "--template" if name == "templates" else f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, tuple) else (value,):
+            flags += [] if each is None else [flag, str(each)]
     return flags

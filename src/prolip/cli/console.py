@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,29 +119,12 @@ def detail(message: str) -> None:
 
 def warn(message: str) -> None:
     """Print a warning, whatever the output format."""
-    console(stderr=True).print(f"[yellow]warning:[/] {escape(with_flags(message))}")
+    console(stderr=True).print(f"[yellow]warning:[/] {escape(message)}")
 
 
 def fail(message: str) -> None:
     """Print an error in one line, on standard error."""
-    console(stderr=True).print(f"[red]error:[/] {escape(with_flags(message))}", soft_wrap=True)
-
-
-def with_flags(message: str) -> str:
-    """Write the parameters in a message, which the library writes as Python does, as options.
-
-    Examples
-    --------
-    >>> with_flags('pass force=True, save with support=False, or set to="onnx"')
-    'pass --force, save with --no-support, or set --to onnx'
-    """
-
-    def flag(found: re.Match[str]) -> str:
-        name, value = found[1].replace("_", "-"), found[2]
-        return {"True": f"--{name}", "False": f"--no-{name}"}.get(value) or f"--{name} {value.strip(chr(34))}"
-
-    message = message.replace("skip_bad=True", "without --strict")
-    return re.sub(r'\b([a-z_]+)=(True\b|False\b|"[^"]*")', flag, message)
+    console(stderr=True).print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:
@@ -159,11 +142,8 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     console().print(drawn)
 
 
-def report_skipped(bad: list[tuple[str, str]], duplicates: int = 0) -> None:
-    """Print how many images could not be read, and how many test images are not new to the model."""
-    if duplicates:
-        were = "was" if duplicates == 1 else "were"
-        warn(f"{duplicates} of these images {were} in the training set: the accuracy is optimistic")
+def report_skipped(bad: Sequence[tuple[str, str]]) -> None:
+    """Print how many images could not be read, and which."""
     if bad:
         warn(f"{counted(len(bad))} could not be read and {'was' if len(bad) == 1 else 'were'} left out")
         for name, reason in bad[:LISTED]:

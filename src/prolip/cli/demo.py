@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, console, escape, percent, print_json, program, say
+from prolip.cli.console import OUTPUT, console, escape, percent, print_json, program, say
 from prolip.cli.parameters import PATH, command, option
 from prolip.cli.report import write_page
 
@@ -21,9 +21,7 @@ def demo(out: Path, store: Path | None) -> None:
     model and a report on other images of the same kinds.
     """
     say("drawing textures ...")
-    from prolip.api import FewShotClassifier
-    from prolip.api.evaluate import figures, predict_labelled
-    from prolip.api.support import ImageSource
+    from prolip import FewShotClassifier
     from prolip.data import draw_textures
 
     for split, count in (("train", TRAIN), ("test", TEST)):
@@ -33,18 +31,15 @@ def demo(out: Path, store: Path | None) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             image.save(folder / f"{i % count}.jpg", quality=95)
     photos, saved, page = out / "photos", out / "textures-model", out / "report.html"
-    clf = FewShotClassifier(store=store).fit(photos / "train")
-    clf.save(saved)
-    model = clf.model_
-    tested = ImageSource(model.encoder).labelled(photos / "test", None, "test", model.classes)
-    with bar("encoding") as progress:
-        predicted = predict_labelled(model, tested, clf.reading, progress)
-    write_page(page, model, predicted, saved.name, str(photos / "test"))
-    found, seconds = figures(model, predicted), model.report["seconds"]
+    clf = FewShotClassifier(store=store, progress=options.progress()).fit(photos / "train")
+    clf.save(saved, force=True)
+    evaluation = clf.report(photos / "test", held_out=False)
+    write_page(page, clf, evaluation, saved.name, str(photos / "test"))
+    figures, classes, seconds = evaluation.figures, len(clf.classes_), clf.info_["seconds"]
     if OUTPUT.get().json:
         print_json({
-            "accuracy": found.accuracy, "zero_shot_accuracy": found.zero_shot_accuracy,
-            "classes": len(model.classes), "shots": TRAIN, "images": found.images, "seconds": seconds,
+            "accuracy": figures.accuracy, "zero_shot_accuracy": figures.zero_shot_accuracy,
+            "classes": classes, "shots": TRAIN, "images": figures.images, "seconds": seconds,
             "out": str(out),
         })  # fmt: skip
         return
@@ -52,9 +47,9 @@ def demo(out: Path, store: Path | None) -> None:
         escape(text) for text in (program(), *(shlex.quote(str(place)) for place in (page, saved, photos)))
     )
     console().print(
-        f"{TRAIN} images of each of {len(model.classes)} textures, learned in {seconds:.1f} s: "
-        f"[bold]{percent(found.accuracy)} %[/] of {found.images} new ones are right, "
-        f"{percent(found.zero_shot_accuracy)} % before.\n\n"
+        f"{TRAIN} images of each of {classes} textures, learned in {seconds:.1f} s: "
+        f"[bold]{percent(figures.accuracy)} %[/] of {figures.images} new ones are right, "
+        f"{percent(figures.zero_shot_accuracy)} % before.\n\n"
         f"Report: [bold]{report}[/]\n"
         f"Next:   [bold]{run} predict {model_place} {photo_place}/test[/]\n"
         f"        [bold]{run} fit {photo_place} -o my-model[/]   (or your own: a folder per class)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, bar, print_json, report_skipped, say
@@ -19,13 +20,15 @@ from prolip.io.progress import counted
     metavar="ADDRESS",
     help="Encode on a Ray cluster: local starts one here, auto joins a running one.",
 )
-@options.unlabelled_input
+@options.unlabelled_encoding
+@options.unlabelled_tables
 def embed(
-    saved: options.SavedModelInput,
+    saved: options.SavedModel,
     sources: tuple[str, ...],
     out: Path,
     ray: str | None,
-    images: options.ImageInput,
+    settings: dict[str, Any],
+    tables: options.Tables,
 ) -> None:
     """Write the path and the adapted embedding of each image.
 
@@ -35,26 +38,23 @@ def embed(
     """
     from prolip.api.embed import write_embeddings
     from prolip.core import UsageError
-    from prolip.data import list_images
     from prolip.io.files import readable
     from prolip.io.writing import check_place
 
     check_place(out)
-    if ray is not None and images.no_store:
+    if ray is not None and settings.get("store") is False:
         raise UsageError("--ray needs the store that --no-store refuses")
-    clf = saved.load(images)
-    paths = list_images(list(sources), **images.tables())
+    clf, paths = saved.load(settings), tables.listed(list(sources))
     if ray is not None:
         from prolip.features.pool_extract import store_features
         from prolip.io.pool import open_pool
 
         if clf.reading.store is None or not all(isinstance(path, Path) for path in paths):
             raise UsageError("--ray encodes files: unpack archives and tables of images")
-        encoder = clf.fitted_.encoder_for(clf.model_.encoder)
+        encoder = clf.model_.encoder
         with open_pool(ray_address=ray) as pool, bar("encoding on Ray") as progress:
-            store_features(pool, encoder, paths, clf.reading.store, progress)  # type: ignore[arg-type]
-    with bar("encoding") as progress:
-        extraction = clf.features(paths, progress=progress)
+            store_features(pool, encoder, paths, clf.reading.store, progress)
+    extraction = clf.features(paths)
     rows = clf.model_.embed(extraction.features[0])
     write_embeddings(out, [readable(str(paths[i])) for i in extraction.kept], rows)
     report_skipped(extraction.bad)

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, bar, console, escape, print_json, say
+from prolip.cli.console import OUTPUT, console, escape, print_json, say
 from prolip.cli.parameters import PATH, command, flag, option
 
 FORMATS = ["hf", "open_clip", "onnx", "web"]
@@ -37,9 +38,9 @@ force = flag("--force", help="Write into a folder that has files, and replace th
     help="hf, open_clip: the model of these libraries that ONNX graphs were made of, like hf:ID-or-FOLDER.",
 )
 @force
-@options.device
+@options.fit_options("device")
 def export(
-    saved: options.SavedModelInput,
+    saved: options.SavedModel,
     to: tuple[str, ...],
     out: Path,
     evaluate: Path | None,
@@ -48,7 +49,7 @@ def export(
     base_url: str | None,
     weights: str | None,
     force: bool,
-    device: str,
+    settings: dict[str, Any],
 ) -> None:
     """Export a model to other libraries or as a web page.
 
@@ -59,23 +60,24 @@ def export(
     $ prolip export my-model --to onnx -o my-onnx
     $ prolip export my-model --to web -o site
     """
-    from prolip.api.save import export as export_model
     from prolip.export.checkpoint import OriginalRequiredError
     from prolip.export.web import WebOptions
     from prolip.export.write import check_formats, check_request
 
     check_request(out, list(to), force)
-    web = WebOptions.of(runtime, single_file, base_url)
-    clf = saved.load(options.ImageInput(device))
+    WebOptions.of(runtime, single_file, base_url)
+    clf = saved.load(settings)
     check_formats(clf.fitted_, clf.model_.encoder, to, weights)
     evaluation = None
     if evaluate is not None:
-        with bar("encoding") as progress:
-            evaluation = clf.evaluate(str(evaluate), progress=progress)
+        evaluation = clf.evaluate(str(evaluate))
     say("writing, and checking what was written ...")
 
     def write(weights: str | None) -> list[str]:
-        return export_model(clf.model_, out, to, force=force, evaluation=evaluation, web=web, weights=weights)
+        return clf.export(
+            out, to, force=force, evaluation=evaluation, runtime=runtime, single_file=single_file,
+            base_url=base_url, weights=weights,
+        )  # fmt: skip
 
     try:
         written = write(weights)

@@ -6,12 +6,11 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from prolip.api.recipe import COMMON, OPTIONS
+from prolip.api.recipe import OUTPUT as OUTPUT_GROUP
 from prolip.cli import options
 from prolip.cli.console import (
     OUTPUT,
-    bar,
     console,
     escape,
     hint,
@@ -26,56 +25,40 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:
-    from prolip.api import FewShotClassifier
+    from prolip import FewShotClassifier
     from prolip.evaluate.figures import Figures
 
 CLASSES_SHOWN, WORST_SHOWN = 20, 10
-VIEWS = click.IntRange(1, 10_000)  # the paper has 300
-MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in what follows beyond it
 
 
 @command("fit")
 @argument("source", "[DIR]", options.TRAINING, required=False)
-@options.training_input
-@option("--out", "-o", type=PATH, required=True, help="Folder to save the adapted model in.")
-@option("--method", default="anchored", help="The method; `prolip methods` lists them.")
-@option(
-    "--lam", show_default="the method's own",
-    help="Weight of the method's penalty; for prolip: 1/N, 1/N^2 or a number.",
-)  # fmt: skip
+@option("--out", "-o", type=PATH, required=True, help="Folder to save the adapted model in.", group=COMMON)
+@options.fit_options(*OPTIONS)
 @option(
     "--classes",
     metavar="NAMES",
     help='Names, like "cat, dog", in place of DIR: a zero-shot model that can grow.',
+    group=COMMON,
 )
 @option(
-    "--unlabelled", type=PATH, metavar="DIR",
+    "--unlabelled", type=PATH, metavar="DIR", group=COMMON,
     help="Images without labels, used if they help held-out labelled ones; may include other classes.",
 )  # fmt: skip
-@option("--views", type=VIEWS, default=1, help="Views of each image: the centre crop, and augmented ones.")
-@option(
-    "--option", "-O", "method_options", multiple=True, metavar="NAME=VALUE", help="An option of the method."
-)
-@flag("--no-calibration", help="Do not cross-validate, and do not calibrate probabilities.")
-@flag("--no-support", help="Do not store features in the model; it cannot grow later.")
-@flag("--card", help="Write a model card, README.md, too.")
-@flag("--force", help="Replace a model in OUT without asking.")
-@options.image_input
+@flag("--force", help="Replace a model in OUT without asking.", group=COMMON)
+@flag("--no-support", help="Do not store features in the model; it cannot grow later.", group=OUTPUT_GROUP)
+@flag("--card", help="Write a model card, README.md, too.", group=OUTPUT_GROUP)
+@options.tables
 def fit(
     source: str | None,
-    training: options.TrainingInput,
     out: Path,
-    method: str,
-    lam: str | None,
     classes: str | None,
     unlabelled: Path | None,
-    views: int,
-    method_options: tuple[str, ...],
-    no_calibration: bool,
+    force: bool,
     no_support: bool,
     card: bool,
-    force: bool,
-    images: options.ImageInput,
+    settings: dict[str, Any],
+    tables: options.Tables,
 ) -> None:
     """Learn the classes of a folder of images, and save the model.
 
@@ -97,47 +80,15 @@ def fit(
     check_target(out, card)
     if not force:
         options.confirm_replacing(out, "pass --force to replace it, or name another folder")
-    clf = training.classifier(
-        images, method=method, lam=_parse_lam(lam), views=views,
-        options=_parse_options(method_options), calibrate=not no_calibration,
-    )  # fmt: skip
+    clf = options.new_classifier(settings)
     if source is None:
         clf.fit(classes=[name.strip() for name in (classes or "").split(",")])
     else:
-        with bar("encoding") as progress:
-            labelled, training_bar = images.labelled(source, "train"), progress.beside("training", "steps")
-            pool = None if unlabelled is None else str(unlabelled)
-            clf.fit(labelled, unlabelled=pool, progress=progress, training=training_bar)
-    clf.save(out, support=not no_support, card=card)
+        pool = None if unlabelled is None else str(unlabelled)
+        clf.fit(tables.labelled(source, "train"), unlabelled=pool)
+    clf.save(out, support=not no_support, card=card, force=True)
     report_skipped(clf.skipped_)
     _report(clf, source, out)
-
-
-def _parse_lam(lam: str | None) -> str | float | None:
-    try:
-        return lam if lam is None else float(lam)
-    except ValueError:
-        return lam
-
-
-def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """Parse NAME=VALUE pairs: numbers, true, false and none are what they look like, the rest is text."""
-    from prolip.core import UsageError
-    from prolip.io.reading import parse_json
-
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        if not name or not value:
-            raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
-        words = {"true": True, "false": False, "none": None}
-        try:
-            parsed[name] = words[value.lower()] if value.lower() in words else parse_json(value)
-        except ValueError:
-            parsed[name] = value
-        if isinstance(parsed[name], (int, float)) and not abs(parsed[name]) <= MAX_OPTION:
-            raise UsageError(f"--option {name} must be a number of at most {MAX_OPTION:g}, got {value[:40]}")
-    return parsed
 
 
 def _held_out(figures: Figures) -> str:
@@ -209,8 +160,6 @@ def _report(clf: FewShotClassifier, source: str | None, out: Path) -> None:
     info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
     if held_out.figures.too_few:
         warn(f"{counted(held_out.figures.images)} are too few to measure the accuracy")
-    if info.get("solver") == "exact" and not info["converged"]:
-        warn(f"no minimum was reached with lam {info['lam']:.3g}; a larger one may do better")
     single = [str(name) for name, n in counts if n == 1]
     if single:
         warn(

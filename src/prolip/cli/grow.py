@@ -1,11 +1,11 @@
 """`prolip add`, `curve` and `suggest`: a model that grows."""
 
 from pathlib import Path
+from typing import Any
 
 from prolip.cli import options
 from prolip.cli.console import (
     OUTPUT,
-    bar,
     console,
     escape,
     hint,
@@ -25,13 +25,15 @@ from prolip.cli.parameters import HTML, POSITIVE, argument, command, option
 )
 @option("--name-only", multiple=True, help="Add a class by its name, without an image.")
 @options.replaced_model
-@options.image_input
+@options.labelled_encoding
+@options.tables
 def add(
-    saved: options.SavedModelInput,
+    saved: options.SavedModel,
     source: str | None,
     name_only: tuple[str, ...],
     out: Path | None,
-    images: options.ImageInput,
+    settings: dict[str, Any],
+    tables: options.Tables,
 ) -> None:
     """Add classes or images to a saved model.
 
@@ -40,17 +42,11 @@ def add(
     $ prolip add my-model more-photos/
     $ prolip add my-model --name-only "red panda"
     """
-    from prolip.api import save as saving
-    from prolip.export.saved import check_target, has_card, version
-
-    target, card = saved.target(out), has_card(saved.path)
-    check_target(target, card)
-    before = version(target)
-    clf = saved.load(images)
-    labelled = None if source is None else images.labelled(source, "train")
-    with bar("encoding") as progress:
-        report = clf.add(labelled, names=name_only, progress=progress).added_
-    saving.save(clf.model_, target, card=card, over=before)
+    target = saved.target(out)
+    clf = saved.load(settings)
+    labelled = None if source is None else tables.labelled(source, "train")
+    report = clf.add(labelled, names=name_only).added_
+    saved.save(clf, target)
     report_skipped(clf.skipped_)
     if OUTPUT.get().json:
         print_json({**report, "out": str(target)})
@@ -71,8 +67,8 @@ def add(
 @command("curve")
 @options.saved_model
 @option("--out", "-o", type=HTML, help="Draw the curve, to an .html file.")
-@options.device
-def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None:
+@options.fit_options("device")
+def learning_curve(saved: options.SavedModel, out: Path | None, settings: dict[str, Any]) -> None:
     """Estimate the accuracy with more images per class.
 
     Measures the accuracy with fewer images per class, inside those of the model, and extrapolates.
@@ -82,18 +78,16 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
     from prolip.io.writing import write_text
     from prolip.report import curve_page
 
-    clf = saved.load(options.ImageInput(device, no_store=True))
-    with bar("fitting", "fits") as progress:
-        found = clf.learning_curve(progress=progress)
+    curve = saved.load(settings).learning_curve()
     if out is not None:
-        write_text(out, curve_page(found, title=saved.path.resolve().name))
+        write_text(out, curve_page(curve, title=saved.path.resolve().name))
     if OUTPUT.get().json:
-        print_json({**found.report(), "out": None if out is None else str(out)})
+        print_json({**curve.report(), "out": None if out is None else str(out)})
         return
-    rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in found.points[:-1]]
-    for each in (found.now, *found.forecasts):
+    rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in curve.points[:-1]]
+    for each in (curve.now, *curve.forecasts):
         span = f"{percent(each.low)} to {percent(each.high)}"
-        gain = "" if each is found.now else f"{100 * (each.accuracy - found.now.accuracy):+.1f}"
+        gain = "" if each is curve.now else f"{100 * (each.accuracy - curve.now.accuracy):+.1f}"
         rows.append([f"{each.shots}{'' if gain else ' (now)'}", percent(each.accuracy), span, gain])
     table(None, ["images per class", "accuracy %", "90 % interval", "gain"], rows)
     if out is not None:
@@ -104,27 +98,26 @@ def curve(saved: options.SavedModelInput, out: Path | None, device: str) -> None
 @options.saved_model
 @argument("source", "DIR", "Images without labels: a folder, a table or an archive.")
 @option("--count", "-n", type=POSITIVE, default=10, help="Number of images to suggest.")
-@options.unlabelled_input
-def suggest(saved: options.SavedModelInput, source: str, count: int, images: options.ImageInput) -> None:
+@options.unlabelled_encoding
+@options.unlabelled_tables
+def suggest(
+    saved: options.SavedModel, source: str, count: int, settings: dict[str, Any], tables: options.Tables
+) -> None:
     """Suggest which images to label next.
 
     Those that represent most of what is unlike the labelled images come first.
 
     $ prolip suggest my-model unsorted/ -n 20
     """
-    from prolip.data import list_images
-
-    clf = saved.load(images)
-    paths = list_images(source, **images.tables())
-    with bar("encoding") as progress:
-        found = clf.suggest(paths, count, progress=progress)
+    clf, paths = saved.load(settings), tables.listed(source)
+    suggestions = clf.suggest(paths, count)
     if OUTPUT.get().json:
-        print_json([{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in found])
+        print_json([{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in suggestions])
         return
-    if not found:
+    if not suggestions:
         console().print("Nothing to suggest: the model was fitted on all of these images.")
         return
-    rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in found]
+    rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in suggestions]
     table(None, ["image", "represents %", "uncertain %"], rows)
     hint(
         "\nAn image represents those that resemble it more than any labelled image does: in percent of all "

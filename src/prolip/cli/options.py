@@ -1,7 +1,8 @@
 """Options that several commands share.
 
-A group of options is a frozen dataclass whose fields are options. Its decorator, like `@image_input`, adds
-them to a command, which gets them as one value.
+The options of a fit are those that `api.recipe` declares: `fit_options` adds some of them to a command, which
+gets them as one dictionary, the arguments of `FewShotClassifier`. Other groups of options are frozen
+dataclasses whose fields are options; a decorator, like `@tables`, adds them, and the command gets one value.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from prolip.cli.console import detail, printable
-from prolip.cli.parameters import PATH, POSITIVE, SEED, DeviceName, argument, flag, option
+from prolip.api.recipe import IMAGES, OPTIONS
+from prolip.cli.console import OUTPUT, detail, printable
+from prolip.cli.parameters import PATH, TEXT, DeviceName, argument, flag, option
 
 if TYPE_CHECKING:
-    from prolip.api import FewShotClassifier
+    from prolip import FewShotClassifier
 
 LABELLED = (
     "a folder per class, a table (.csv .tsv .jsonl .parquet), an archive (.zip .tar .tar.gz) or a dataset"
 )
-
 TRAINING = f"Labelled images: {LABELLED}; its train split, if there is one."
+SKIP_LABELLED, SKIP_ALL = 0.1, 1.0  # the fraction of images that may be unreadable
+MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in what follows beyond it
 
 
 def shared(declare: Callable[[Any], Any], default: Any = None) -> Any:
@@ -50,139 +53,198 @@ def group(name: str, kind: type, without: tuple[str, ...] = ()) -> Callable[[Any
     return decorate
 
 
-device = option(
-    "--device",
-    type=DeviceName(),
-    default="auto",
-    help="Where the encoder runs: auto, cpu, cuda, mps; for onnx: models also coreml, directml, openvino.",
-)
-MODELS = (
-    "offline, clip (or another of `prolip models`), onnx:ID-or-PATH, open_clip:ARCH/TAG, "
-    "open_clip:local-dir:PATH, hf:ID-or-PATH."
-)
-base_model = option("--model", default="offline", help=MODELS)
-replaced_model = option("--out", "-o", type=PATH, show_default="MODEL", help="Folder to save the model in.")
-base = option(
-    "--base",
-    metavar="NAME",
-    show_default="as MODEL names it",
-    help="The base model of MODEL; it may be downloaded.",
-)
+# The options of a fit
+
+
+def fit_options(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any], Any]:
+    """Add declared options to a command, which gets the arguments of a classifier as `settings`.
+
+    `tolerance` is the fraction of images that may be unreadable, where there is no --strict.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def collected(**values: Any) -> None:
+            settings = {name: values.pop(name) for name in names if name in values}
+            settings |= {name: False for name in names if values.pop(f"no_{name}", False)}
+            if "skip_bad" in names:
+                settings.setdefault("skip_bad", tolerance)
+            if "templates" in names:
+                given = settings["templates"]
+                settings["templates"] = given[0] if len(given) == 1 else given or None
+            if "options" in names:
+                settings["options"] = _parse_options(settings["options"]) or None
+            function(**values, settings=settings)
+
+        for name in reversed(names):
+            for declare in reversed(list(_declarations(name))):
+                declare(collected)
+        return collected
+
+    return decorate
+
+
+def _declarations(name: str) -> Any:
+    """Yield the declarations of an option on the command line: a value or a flag, and what turns it off."""
+    declared, default = OPTIONS[name].metadata["option"], OPTIONS[name].default
+    flags = (f"--{name}",) if declared.flags is None else declared.flags
+    if default is True:
+        flags = ()
+    if flags and default is False:
+        yield flag(*flags, name, help=declared.help, group=declared.group)
+    elif flags:
+        attributes: dict[str, Any] = {"type": _type(name, declared), "group": declared.group}
+        attributes["multiple"] = name in ("templates", "options")
+        attributes["default"] = None if attributes["multiple"] else default
+        if declared.shown is not None:
+            attributes["show_default"] = declared.shown
+        yield option(*flags, name, metavar=declared.metavar, help=declared.help, **attributes)
+    if declared.off is not None:
+        yield flag(declared.off[0], f"no_{name}", help=declared.off[1], group=declared.group)
+
+
+def _type(name: str, declared: Any) -> Any:
+    if declared.least is not None:
+        return click.IntRange(declared.least, declared.most)
+    return PATH if declared.path else DeviceName() if name == "device" else TEXT
+
+
+def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Parse NAME=VALUE pairs: numbers, true, false and none are what they look like, the rest is text."""
+    from prolip.core import UsageError
+    from prolip.io.reading import parse_json
+
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        if not name or not value:
+            raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
+        words = {"true": True, "false": False, "none": None}
+        try:
+            parsed[name] = words[value.lower()] if value.lower() in words else parse_json(value)
+        except ValueError:
+            parsed[name] = value
+        if isinstance(parsed[name], (int, float)) and not abs(parsed[name]) <= MAX_OPTION:
+            raise UsageError(f"--option {name} must be a number of at most {MAX_OPTION:g}, got {value[:40]}")
+    return parsed
+
+
+def progress() -> bool:
+    """Whether the classifier of a command draws progress."""
+    return not OUTPUT.get().silent
+
+
+def new_classifier(settings: dict[str, Any]) -> FewShotClassifier:
+    """Return a classifier with these options, not yet fitted; ask before a model is downloaded."""
+    from prolip import FewShotClassifier
+    from prolip.cli.models import ensure_downloaded
+
+    ensure_downloaded(settings["model"], settings["download"])
+    return FewShotClassifier(**settings, progress=progress())
+
+
+ENCODING = ("skip_bad", "device", "store")
+device = option("--device", type=DeviceName(), default="auto", help=OPTIONS["device"].metadata["option"].help)
 features_store = option(
-    "--store", type=PATH, show_default="the user's cache", help="Folder for computed features."
+    "--store", type=PATH, show_default="the user's cache", help=OPTIONS["store"].metadata["option"].help
 )
+base = option(
+    "--base", metavar="NAME", show_default="as MODEL names it",
+    help="The base model of MODEL; it may be downloaded.",
+)  # fmt: skip
+labelled_encoding = fit_options(*ENCODING)
+unlabelled_encoding = fit_options(*ENCODING, tolerance=SKIP_ALL)
+replaced_model = option("--out", "-o", type=PATH, show_default="MODEL", help="Folder to save the model in.")
+
+
+# Tables
 
 
 @dataclass(frozen=True)
-class ImageInput:
-    """How images are read and encoded, and where their features are stored."""
+class Tables:
+    """How images and labels are found in tables and folders."""
 
-    may_skip: ClassVar[float] = 0.1  # the fraction of images that may be unreadable
-    device: str = shared(device, "auto")
-    store: Path | None = shared(features_store)
-    no_store: bool = shared(flag("--no-store", help="Do not write features to the disk."), False)
-    strict: bool = shared(flag("--strict", help="Stop at the first image that cannot be read."), False)
     image_column: str | None = shared(
-        option("--image-column", show_default="recognised", help="The column of images in a table.")
+        option(
+            "--image-column", show_default="recognised", help="The column of images in a table.", group=IMAGES
+        )
     )
     label_column: str | None = shared(
-        option("--label-column", show_default="recognised", help="The column of labels in a table.")
+        option(
+            "--label-column", show_default="recognised", help="The column of labels in a table.", group=IMAGES
+        )
     )
     images_dir: Path | None = shared(
-        option("--images-dir", type=PATH, show_default="its own", help="The folder of a table's files.")
-    )
-
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of a classifier."""
-        store = False if self.no_store else self.store
-        return {"device": self.device, "store": store, **self.reading()}
-
-    def reading(self) -> dict[str, Any]:
-        """Return how images are read, as `extract` takes it."""
-        return {"skip_bad": 0.0 if self.strict else self.may_skip}
+        option(
+            "--images-dir", type=PATH, show_default="its own", help="The folder of a table's files.",
+            group=IMAGES,
+        )
+    )  # fmt: skip
+    group_by: str | None = shared(
+        option(
+            "--group-by", metavar="parent|COLUMN", show_default="a column group",
+            help="What images that are alike share: they stay in one fold.", group=IMAGES,
+        )
+    )  # fmt: skip
 
     def labelled(self, source: str, split: str) -> Any:
-        """Return labelled images as `fit` and `evaluate` take them; also those of a project of the page."""
+        """Return labelled images as the classifier takes them; also those of a project of the page."""
         from prolip.app.project import is_project, labelled_images
         from prolip.data import read_images
 
         if is_project(source):
             return labelled_images(Path(source), test=split == "test")
-        tables = self.tables(labelled=True)
-        return read_images(source, split, min_classes=1, **tables) if any(tables.values()) else source
+        given = vars(self)
+        return read_images(source, split, min_classes=1, **given) if any(given.values()) else source
 
-    def tables(self, labelled: bool = False) -> dict[str, Any]:
-        """Return how tables are read, as `list_images` takes it, or `read_images` if `labelled`."""
-        names = ("image_column", "images_dir", *(["label_column"] if labelled else []))
-        return {name: getattr(self, name) for name in names}
+    def listed(self, sources: str | list[str]) -> list[Any]:
+        """List images without labels."""
+        from prolip.data import list_images
+
+        return list_images(sources, image_column=self.image_column, images_dir=self.images_dir)
+
+
+tables = group("tables", Tables)
+unlabelled_tables = group("tables", Tables, without=("label_column", "group_by"))
+
+
+# Saved models
 
 
 @dataclass(frozen=True)
-class UnlabelledInput(ImageInput):
-    """Images without labels: any number may be unreadable."""
-
-    may_skip: ClassVar[float] = 1.0
-
-
-@dataclass(frozen=True)
-class SavedModelInput:
+class SavedModel:
     """A saved model, and what is known about its base model."""
 
     path: Path = shared(argument("path", "MODEL", "A saved model.", type=PATH))
     base: str | None = shared(base)
 
-    def target(self, out: Path | None) -> Path:
-        """Return where a changed model is saved: in place of this one, or in another folder."""
-        if out is None or out.resolve() == self.path.resolve():
-            return self.path
-        confirm_replacing(out)
-        return out
+    def load(self, settings: dict[str, Any]) -> FewShotClassifier:
+        """Return the model as a classifier."""
+        from prolip import FewShotClassifier
 
-    def load(self, images: ImageInput) -> FewShotClassifier:
-        """Return the model as a classifier, which reads images as `images` says."""
-        from prolip.api import FewShotClassifier
-
-        clf = FewShotClassifier.load(self.path, base=self.base, **images.settings())
+        clf = FewShotClassifier.load(self.path, base=self.base, **settings, progress=progress())
         detail(f"{self.path}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
         return clf
 
+    def target(self, out: Path | None) -> Path:
+        """Return where a changed model is saved: in place of this one, or in another folder."""
+        from prolip.export.saved import check_target, has_card
 
-@dataclass(frozen=True)
-class TrainingInput:
-    """The base model, its prompts, and which of the labelled images are used."""
+        target = self.path if out is None or out.resolve() == self.path.resolve() else out
+        check_target(target, has_card(self.path))
+        if target is not self.path:
+            confirm_replacing(target)
+        return target
 
-    model: str = shared(base_model, "offline")
-    yes: bool = shared(flag("--yes", help="Download the model, if it is not here, without asking."), False)
-    shots: int | None = shared(
-        option("--shots", type=POSITIVE, show_default="all", help="Images per class to use.")
-    )
-    seed: int = shared(
-        option("--seed", type=SEED, default=0, help="Random seed for sampling, views and folds."), 0
-    )
-    template: tuple[str, ...] = shared(
-        option("--template", multiple=True, help="Prompt with {} for the class, or a dataset's name."), ()
-    )
+    def save(self, clf: FewShotClassifier, target: Path) -> None:
+        """Save the changed model as this one is: with its card and its features, if it has them."""
+        from prolip.export.saved import has_card
 
-    def classifier(self, images: ImageInput, **options: Any) -> FewShotClassifier:
-        """Return a classifier with these options, not yet fitted."""
-        from prolip.api import FewShotClassifier
-        from prolip.cli.models import ensure_downloaded
-
-        ensure_downloaded(self.model, self.yes)
-        templates: Any = list(self.template) or None
-        if len(self.template) == 1 and "{}" not in self.template[0]:
-            templates = self.template[0]  # the name of a dataset
-        return FewShotClassifier(
-            self.model, seed=self.seed, shots=self.shots, templates=templates,
-            **images.settings(), **options,
-        )  # fmt: skip
+        support = clf.model_.support.task is not None
+        clf.save(target, support=support, card=has_card(self.path), force=target is not self.path)
 
 
-image_input = group("images", ImageInput)
-unlabelled_input = group("images", UnlabelledInput, without=("label_column",))
-saved_model = group("saved", SavedModelInput)
-training_input = group("training", TrainingInput)
-compared_input = group("training", TrainingInput, without=("model",))
+saved_model = group("saved", SavedModel)
 
 
 def confirm_replacing(out: Path, advice: str = "name another folder") -> None:

@@ -12,7 +12,11 @@ from typing import Any
 
 import click
 
+from prolip.api.recipe import GROUPS
+from prolip.api.recipe import OUTPUT as OUTPUT_GROUP
 from prolip.cli.console import OUTPUT
+
+UNGROUPED = 10  # options that the help lists without groups
 
 
 class NonEmptyText(click.ParamType):
@@ -86,6 +90,14 @@ class Argument(click.Argument):
         self.about = about
 
 
+class Option(click.Option):
+    """An option with a group, under which the help of a command lists it."""
+
+    def __init__(self, *declarations: Any, group: str = "Options", **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.group = group
+
+
 class Command(click.Command):
     """A command with the options that every command has, whose help describes its arguments, too."""
 
@@ -101,6 +113,19 @@ class Command(click.Command):
             with formatter.section("Arguments"):
                 formatter.write_dl([(one.human_readable_name, one.about) for one in arguments])
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, in groups where there are many."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for option in self.get_params(ctx):
+            if record := option.get_help_record(ctx):
+                sections.setdefault(getattr(option, "group", "Options"), []).append(record)
+        if sum(map(len, sections.values())) <= UNGROUPED:
+            sections = {"Options": [record for records in sections.values() for record in records]}
+        order = [*GROUPS, "Options"] if len(sections) == 1 else ["Options", *GROUPS]
+        for title in sorted(sections, key=order.index):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
 
 class Group(click.Group):
     """A group of commands that are listed in their order; without a command it prints its help."""
@@ -109,8 +134,14 @@ class Group(click.Group):
         super().__init__(
             name, callback=_print_help, invoke_without_command=True, params=_everywhere(), **attributes
         )
+        self.sections: dict[str, list[str]] = {}  # names of commands by their title; none for a plain list
 
-    sections: Mapping[str, Sequence[str]] = {}  # title: names of commands; none for a plain list
+    def add_sections(self, sections: Mapping[str, Sequence[click.Command]]) -> None:
+        """Add commands under titles of the help."""
+        self.sections = {title: [str(each.name) for each in commands] for title, commands in sections.items()}
+        for commands in sections.values():
+            for each in commands:
+                self.add_command(each)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they were added."""
@@ -144,12 +175,12 @@ def option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Declare an option with a value; text must not be empty."""
     if attributes.get("multiple"):
         attributes["help"] = f"{attributes['help']} May be repeated."
-    return click.option(*names, **{"type": TEXT, **attributes})
+    return click.option(*names, cls=Option, **{"type": TEXT, **attributes})
 
 
-def flag(*names: str, help: str) -> Callable[[Any], Any]:
+def flag(*names: str, help: str, group: str = "Options") -> Callable[[Any], Any]:
     """Declare an option without a value."""
-    return click.option(*names, is_flag=True, help=help)
+    return click.option(*names, cls=Option, is_flag=True, help=help, group=group)
 
 
 def argument(name: str, metavar: str, about: str, **attributes: Any) -> Callable[[Any], Any]:
@@ -181,12 +212,12 @@ def _everywhere(hidden: bool = False) -> list[click.Parameter]:
 def _flag(*names: str, **attributes: Any) -> click.Option:
     """Declare a flag for the output of a command, which its function does not get."""
     attributes.setdefault("callback", _set_output)
-    return click.Option(names, is_flag=True, expose_value=False, is_eager=True, **attributes)
+    return Option(names, is_flag=True, expose_value=False, is_eager=True, **attributes)
 
 
 def json_flag() -> click.Option:
     """Return the option --json."""
-    return _flag("--json", help="Print one JSON document.")
+    return _flag("--json", help="Print one JSON document.", group=OUTPUT_GROUP)
 
 
 def _set_output(ctx: click.Context, param: click.Parameter, given: bool) -> None:
@@ -200,3 +231,19 @@ def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> N
 
         click.echo(f"prolip {__version__}")
         ctx.exit()
+
+
+def spell(command: click.Command, parameter: Any) -> str:
+    """Write a parameter in the message of an error as the option of a command, or as what to leave out.
+
+    A parameter that the command does not have is written as in Python.
+    """
+    options = {option.name: option.opts[-1] for option in command.params if isinstance(option, click.Option)}
+    name, value = parameter.name, parameter.value
+    if f"no_{name}" in options and isinstance(value, bool):
+        return f"without {options[f'no_{name}']}" if value else options[f"no_{name}"]
+    if name in options and isinstance(value, bool):
+        return options[name] if value else f"without {options[name]}"
+    if name in options:
+        return f"{options[name]} {value}"
+    return f"-O {name}={value}" if "options" in options else str(parameter)

@@ -42,9 +42,6 @@ MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
     help="With --reject: the fraction of images of the classes that may be rejected.",
 )  # fmt: skip
 @option(
-    "--false-accept", type=FRACTION, help="Instead: the fraction of images of other classes that may pass."
-)
-@option(
     "--sort-into", type=PATH, metavar="DIR",
     help="Copy each image into a folder for its class; with --reject, into none-of-these too.",
 )  # fmt: skip
@@ -52,19 +49,20 @@ MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
     "--unsure", type=Fraction(0, 1), metavar="P",
     help="With --sort-into: images below this probability go into the folder unsure.",
 )  # fmt: skip
-@options.unlabelled_input
+@options.unlabelled_encoding
+@options.unlabelled_tables
 def predict(
-    saved: options.SavedModelInput,
+    saved: options.SavedModel,
     sources: tuple[str, ...],
     top: int,
     out: Path | None,
     append: bool,
     reject: bool,
     false_reject: float | None,
-    false_accept: float | None,
     sort_into: Path | None,
     unsure: float | None,
-    images: options.ImageInput,
+    settings: dict[str, Any],
+    tables: options.Tables,
 ) -> None:
     """Predict the class of images.
 
@@ -72,31 +70,31 @@ def predict(
     $ find /archive -name '*.jpg' | prolip predict my-model - --out predictions.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
-    from prolip.api.predict import PredictionRun, PredictOptions
+    from prolip.api.predict import PredictOptions
     from prolip.api.prediction_file import PredictionFile
     from prolip.api.sorting import Sorter
     from prolip.core import UsageError
     from prolip.data.files import existing
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
 
-    if not reject and not (false_reject is None and false_accept is None):
-        raise UsageError("--false-reject and --false-accept are for --reject: add that option")
+    if not reject and false_reject is not None:
+        raise UsageError("--false-reject is for --reject: add that option")
     if append and out is None:
         raise UsageError("--append is for --out: add that option")
     if unsure is not None and sort_into is None:
         raise UsageError("--unsure is for --sort-into: add that option")
     if out is not None and os.path.lexists(out) and not append:
         raise UsageError(f"{out} exists: name another file, or add --append")
-    clf = saved.load(images)
+    clf = saved.load(settings)
     classes = clf.model_.classes
     rate = FALSE_REJECT if false_reject is None else false_reject
-    run = PredictionRun(clf.model_, PredictOptions(top, reject, rate, false_accept), clf.reading)
+    run = clf.prediction_run(PredictOptions(top, reject, rate))
     sorter = None
     if sort_into is not None:
         named_sources = [existing(source) for source in sources if source != "-"]
         sorter = Sorter.of(sort_into, named_sources, classes, unsure or 0.0)
     file = None if out is None else PredictionFile(out, min(top, len(classes)), reject, append)
-    named, total = _named(sources, images.tables())
+    named, total = _named(sources, tables)
     if file is None and sorter is None:
         with bar("encoding") as progress:
             shown = list(run.predict(named, total, progress))
@@ -181,14 +179,13 @@ def _report(run: PredictionRun, predictions: int) -> None:
     report_skipped(run.skipped)
 
 
-def _named(sources: tuple[str, ...], tables: dict[str, Any]) -> tuple[NamedImages, int | None]:
+def _named(sources: tuple[str, ...], tables: options.Tables) -> tuple[NamedImages, int | None]:
     """Return images with their names, and their number; standard input is read as it comes."""
-    from prolip.data import list_images
     from prolip.io.files import readable
 
     if sources == ("-",):
         return ((readable(line), line) for line in _lines()), None
-    listed = list_images(list(sources), **tables)
+    listed = tables.listed(list(sources))
     return ((readable(str(image)), image) for image in listed), len(listed)
 
 

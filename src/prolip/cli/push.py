@@ -17,7 +17,7 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 @option("--example", type=PATH, metavar="IMAGE", help="An image to try on the page of the model.")
 @flag("--force", help="Replace the model in a repository that has files.")
 def push(
-    saved: options.SavedModelInput, name: str, public: bool, support: bool, example: Path | None, force: bool
+    saved: options.SavedModel, name: str, public: bool, support: bool, example: Path | None, force: bool
 ) -> None:
     """Upload a model to the Hugging Face hub, with a model card.
 
@@ -27,7 +27,7 @@ def push(
     $ prolip push my-model me/flowers
     $ prolip push my-model me/flowers --public --example rose.jpg
     """
-    clf = saved.load(options.ImageInput("cpu"))
+    clf = saved.load({"device": "cpu"})
     with console(stderr=True).status(escape(f"pushing {saved.path} to {name}")):
         address = clf.push_to_hub(name, private=not public, support=support, example=example, force=force)
     if OUTPUT.get().json:

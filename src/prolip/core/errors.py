@@ -6,14 +6,34 @@ exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 
 import difflib
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter with a value, in the message of an error; the command line spells it as an option."""
+
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        value = f'"{self.value}"' if isinstance(self.value, str) else self.value
+        return f"{self.name}={value}"
+
+
 class ProlipError(Exception):
-    """The base of every error that a user can fix."""
+    """The base of every error that a user can fix; its arguments are the parts of the message."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return self.spelled(str)
+
+    def spelled(self, spell: Callable[[Parameter], str]) -> str:
+        """Return the message with each `Parameter` as `spell` writes it."""
+        return "".join(spell(part) if isinstance(part, Parameter) else str(part) for part in self.args)
 
 
 class UsageError(ProlipError):

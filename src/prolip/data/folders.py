@@ -74,7 +74,7 @@ def splits_in(root: Path) -> dict[str, Path]:
 def class_folders(root: Path, split: str | None, group_by: str | None = None) -> ImageSet:
     """Read a folder per class, with groups by the folders in them if `group_by` is PARENT."""
     if group_by not in (None, PARENT):
-        raise UsageError(f"group_by={group_by!r} is a column, and {root} is not a table: use {PARENT!r}")
+        raise UsageError(f"{group_by!r} is a column, and {root} is not a table: use {PARENT!r}")
     folders, files = listing(root)
     classes = {folder: paths for folder in folders if (paths := list(images_below(folder)))}
     beside = [file for file in files if is_image(file)]

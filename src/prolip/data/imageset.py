@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
-from prolip.core.names import normalize_name, spelled
+from prolip.core.names import normalize_label, normalize_name, spelled
 from prolip.io.files import readable
 
 NEGATIVES = (
@@ -71,7 +71,7 @@ class ImageSet:
 
     images: list[Any]  # paths of files, or `LazyImage` where an image is part of something larger
     labels: list[int]  # one per image
-    classes: list[str]  # names of folders, or labels of a table, sorted; see `normalize_name`
+    classes: list[Any]  # names of folders, or labels of a table, sorted; or numbers
     root: Any = None  # the source
     split: str | None = None  # "train", "val" or "test", where the source has splits
     # One per image: images of one group (an animal, a day, a camera) are alike, and stay in one fold.
@@ -92,7 +92,19 @@ class ImageSet:
     @property
     def names(self) -> tuple[str, ...]:
         """The classes as prompts use them."""
-        return class_names(self.classes)
+        return class_names(map(str, self.classes))
+
+    @property
+    def label_names(self) -> list[Any]:
+        """The label of each image."""
+        return [self.classes[k] for k in self.labels]
+
+    def group_numbers(self) -> list[int] | None:
+        """Return a number for each group, for each image; None without groups."""
+        if self.groups is None:
+            return None
+        number = {name: k for k, name in enumerate(sorted(set(self.groups)))}
+        return [number[name] for name in self.groups]
 
     def subset(self, indices: Sequence[int]) -> ImageSet:
         """Return these images, in this order, with the same classes."""
@@ -103,12 +115,12 @@ class ImageSet:
             groups=None if self.groups is None else tuple(self.groups[i] for i in indices),
         )
 
-    def separate_negatives(self, known: Collection[str] = ()) -> tuple[ImageSet, list[Any]]:
+    def separate_negatives(self, known: Collection[Any] = ()) -> tuple[ImageSet, list[Any]]:
         """Return the images of classes, and the images of nothing: those of a class named as in NEGATIVES.
 
         A name among the classes of a model, `known`, is a class.
         """
-        names = [name.lower().replace("_", " ").strip() for name in self.classes]
+        names = [str(name).lower().replace("_", " ").strip() for name in self.classes]
         keep = [k for k, name in enumerate(names) if name not in NEGATIVES or self.classes[k] in known]
         number = {label: k for k, label in enumerate(keep)}
         of_classes = self.subset([i for i, label in enumerate(self.labels) if label in number])
@@ -118,7 +130,7 @@ class ImageSet:
         ]
         return replace(of_classes, labels=labels, classes=classes), negatives
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[Any, int]:
         """Return the number of images of each class."""
         counts = dict.fromkeys(self.classes, 0)
         for label in self.labels:
@@ -126,11 +138,11 @@ class ImageSet:
         return counts
 
 
-def _distinct(raw: Iterable[str]) -> list[str]:
+def _distinct(raw: Iterable[Any]) -> list[Any]:
     """Normalise names, in the same order; two that are the same are an error."""
-    seen: dict[str, str] = {}
+    seen: dict[Any, Any] = {}
     for name in raw:
-        normalized = normalize_name(name)
+        normalized = normalize_label(name)
         if normalized in seen:
             raise InputError(
                 f"classes {spelled(seen[normalized])} and {spelled(name)} have the same name, "

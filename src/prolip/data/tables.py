@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, Parameter
 from prolip.core.names import normalize_name
 from prolip.data.files import is_file
 from prolip.data.imageset import LazyImage
@@ -63,10 +63,10 @@ class MissingColumnError(InputError):
     def __init__(self, record: Record, missing: dict[str, tuple[str, ...]]) -> None:
         present = ", ".join(record.columns or record.cells)[:200] or "none"
         expected = " and ".join(f"of {kind}s ({', '.join(names)})" for kind, names in missing.items())
-        options = ", ".join(
-            'group_by="..."' if kind == "group" else f'{kind}_column="..."' for kind in missing
-        )
-        super().__init__(f"{record.where}: no column {expected}: it has {present}; rename, or pass {options}")
+        parts: list[Any] = [f"{record.where}: no column {expected}: it has {present}; rename, or pass "]
+        for kind in missing:
+            parts += [Parameter("group_by" if kind == "group" else f"{kind}_column", "..."), ", "]
+        super().__init__(*parts[:-1])
         self.missing = missing
 
 

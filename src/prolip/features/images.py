@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, MissingFileError
+from prolip.core.errors import InputError, MissingFileError, Parameter
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.io.files import file_state
@@ -53,7 +53,9 @@ class ImageError(InputError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"cannot read image {name}: {reason}; repair or remove it, or skip it (skip_bad=True)"
+            f"cannot read image {name}: {reason}; repair or remove it, or skip it (",
+            Parameter("skip_bad", True),
+            ")",
         )
         self.name = name
         self.reason = reason

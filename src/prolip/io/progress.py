@@ -21,12 +21,12 @@ class ProgressBars(ExitStack):
     """The bars of one call; they disappear at its end.
 
     `verbose` None draws them after two seconds, in a terminal or a notebook only; True draws them at once.
-    `say` prints a line: where standard error is not a terminal, it is called instead of drawing bars.
+    Where standard error is not a terminal, `say` prints a line now and then instead.
 
     Examples
     --------
     >>> with ProgressBars(verbose=False) as bars:
-    ...     bars.bar("encoding images")
+    ...     bars.bar("encoding", "images")
     """
 
     def __init__(self, verbose: bool | None, say: Callable[[str], None] | None = None) -> None:
@@ -36,9 +36,9 @@ class ProgressBars(ExitStack):
         self._say = say
         self._display: _Notebook | _Terminal | None = None
 
-    def bar(self, label: str, given: Progress | None = None) -> Progress | None:
-        """Return a function of (done, total): the one that is given, a new bar, or None."""
-        return Bar(self, label) if given is None and self._shown else given
+    def bar(self, label: str, unit: str = "images") -> Progress | None:
+        """Return a function of (done, total) that draws a bar; None if nothing is drawn."""
+        return Bar(self, label, unit) if self._shown else None
 
     def due(self) -> bool:
         """Whether bars are to be drawn by now."""
@@ -47,8 +47,8 @@ class ProgressBars(ExitStack):
     def draw(self, label: str, unit: str, done: int) -> Update:
         """Add a line to the display; return what updates it."""
         if self._display is None:
-            if self._say is not None and not sys.stderr.isatty():
-                return _log_line(self._say, label, unit, done)
+            if not is_interactive():
+                return _log_line(self._say or _print, label, unit, done)
             self._display = _Notebook() if in_notebook() else _Terminal()
             self.callback(self._display.stop)
         return self._display.line(label, unit)
@@ -82,6 +82,10 @@ class Bar:
 def is_interactive() -> bool:
     """Whether somebody is looking: standard error is a terminal, or this is a notebook."""
     return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def in_notebook() -> bool:
