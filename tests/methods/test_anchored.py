@@ -9,17 +9,18 @@ from scipy.optimize import minimize
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, log_softmax
 from prolip.methods import anchored as module
+from prolip.methods import create, from_settings
 from prolip.methods.anchored import (
-    CLASSES_POWER,
-    PRIOR_VARIANCE,
-    SHARE_DECAY,
+    EXPLAINED,
+    OPEN_SCALE,
+    PRIOR_LOGIT,
     TEXT_SHARE,
     Anchored,
     Problem,
 )
+from prolip.methods.base import FitContext
 from prolip.methods.prolip import ProLIP, validation_accuracies
-from prolip.methods.selection import Splits
-from prolip.solvers import path
+from prolip.solvers import exact, path
 from prolip.solvers.folds import assign_folds, some_classes
 
 
@@ -33,10 +34,6 @@ def make_task(shots=6, classes=5, width=24, dim=16, *, noise=1.0, seed=0, views=
     return Task(*(a.astype(np.float32) for a in (x,)), y, text, Head(weight.astype(np.float32)), scale)
 
 
-def choose(task, **options):
-    return module.choose(Problem.of(task), Anchored(**options), options.get("seed", 0))
-
-
 def regress(task, rows, text_weight, lam):
     """The regression written out, minimised by SciPy on these images: scores, objective, unit of lengths."""
     x = task.x.astype(float)
@@ -47,7 +44,7 @@ def regress(task, rows, text_weight, lam):
     base = text_weight * (embedded + bias) @ task.text.rows.T.astype(float) / (c * lengths)
     f, every = x / lengths, np.tile(np.arange(task.n), task.views)
     variances = f.reshape(-1, f.shape[2]).var(axis=0)
-    f = f / (variances + variances.mean()) ** (module.VARIANCE_SCALING_POWER / 2)
+    f = f / np.sqrt(variances + variances.mean())
     f /= math.sqrt(np.square(f).sum(axis=2).mean())
     own = np.isin(every, rows)
     features, scores = f.reshape(-1, f.shape[2])[own], base.reshape(-1, task.classes)[own]
@@ -71,14 +68,13 @@ def regress(task, rows, text_weight, lam):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("shots", "classes"), [(2, 3), (12, 3), (3, 8)])
 def test_one_matrix_gives_the_scores_of_the_regression(monkeypatch, shots, classes, bias):
-    monkeypatch.setattr(module, "FINAL_TOL", 1e-9)
-    monkeypatch.setattr(module, "FINAL_MAX_EVALUATIONS", 2000)
+    monkeypatch.setattr(module, "TOL", 1e-9)
     task = make_task(shots=shots, noise=1.5, width=8, dim=8, classes=classes)
     if bias:
         head = Head(task.head.weight, np.linspace(-0.5, 0.5, 8))
         task = Task(task.x, task.y, task.text, head, task.scale)
     scores, value, unit = regress(task, np.arange(task.n), 7.0, 1e-3)
-    fitted = Anchored(lam=1e-3, text_weight=7.0, scale="fixed").fit(task)
+    fitted = Anchored(lam=1e-3, text_weight=7.0).fit(task)
     assert fitted.report["objective"] == pytest.approx(value, rel=1e-5)
     products = fitted.head(task.x[0]) @ task.text.rows.T
     np.testing.assert_allclose(products / unit[0], scores[0], atol=0.01 * np.abs(scores).max())
@@ -86,64 +82,141 @@ def test_one_matrix_gives_the_scores_of_the_regression(monkeypatch, shots, class
 
 def test_the_likeliest_scale_maximises_the_likelihood_of_the_labels_under_the_texts():
     task = make_task(noise=2.0, scale=100.0)
-    likeliest = Problem.of(task).likeliest_scale()
+    likeliest, explained = Problem.of(task).likeliest_scale()
     cosines = Problem.of(task).zero_shot()
 
     def log_posterior(b):
-        prior = -0.5 * (np.log(b / task.scale) / module.SCALE_DEVIATION) ** 2
+        prior = -0.5 * np.log(b / task.scale) ** 2
         return prior - cross_entropy(b * cosines, task.y).sum()
 
     assert likeliest < task.scale
     around = [log_posterior(likeliest * factor) for factor in (0.95, 1.0, 1.05)]
     assert around[1] == max(around)
+    gained = 1 - cross_entropy(likeliest * cosines, task.y).mean() / math.log(task.classes)
+    assert explained == pytest.approx(gained, rel=1e-5)
     misled = Task(task.x, np.roll(task.y, 6), task.text, task.head, task.scale)
-    assert Problem.of(misled).likeliest_scale() < 0.1 * likeliest
+    assert Problem.of(misled).likeliest_scale()[0] < 0.2 * likeliest
+    assert Problem.of(misled).likeliest_scale()[1] < 0.05
 
 
 def test_one_image_that_zero_shot_gets_wrong_does_not_make_texts_worthless():
     text = np.eye(2)
     x = np.array([[0.62, 0.60], [0.64, 0.60]])  # the second is of class 1
     task = Task(x, [0, 1], text, scale=100.0)
-    assert Problem.of(task).likeliest_scale() > 10.0
+    assert Problem.of(task).likeliest_scale()[0] > 10.0
 
 
 def test_texts_count_no_more_than_under_the_model_itself():
     easy = make_task(noise=0.1, scale=3.0)
-    assert Problem.of(easy).likeliest_scale() == 3.0
+    assert Problem.of(easy).likeliest_scale()[0] == 3.0
 
 
-def test_a_choice_follows_its_formulas():
+def test_penalty_and_text_weight_follow_their_formulas():
     task = make_task()
-    choice = choose(task, scale="fixed")
-    assert choice.reason == "cross-validation"
-    assert choice.lam == pytest.approx(task.classes**CLASSES_POWER / (2 * PRIOR_VARIANCE * task.n))
-    expected = TEXT_SHARE * Problem.of(task).likeliest_scale() / task.shots**SHARE_DECAY
-    assert choice.text_weight == pytest.approx(expected, rel=1e-6)
-    assert choice.scale == task.scale
-    assert 0 <= choice.accuracy <= 1
-    assert choice.log_likelihood < 0
+    report = Anchored().fit(task).report
+    assert report["lam"] == pytest.approx(math.log(task.classes) / (PRIOR_LOGIT**2 * task.n))
+    assert report["text_weight"] == pytest.approx(TEXT_SHARE * Problem.of(task).likeliest_scale()[0])
 
 
 @pytest.mark.parametrize("views", [1, 2])
-def test_answers_about_held_out_images_are_those_of_separate_fits(monkeypatch, views):
-    """Hold out each fold by hand, fit the rest with SciPy, and ask: folds that are solved as one agree."""
+def test_predictions_for_held_out_images_are_those_of_separate_fits(monkeypatch, views):
+    """Hold out each fold by hand, fit the rest with SciPy: folds that are solved as one agree."""
     monkeypatch.setattr(module, "FOLD_TOL", 1e-9)
-    monkeypatch.setattr(module, "FOLD_MAX_EVALUATIONS", 2000)
     task = make_task(shots=4, noise=1.5, views=views)
-    choice = choose(task, scale="fixed", seed=3)
+    fitted, held_out = Anchored().fit_held_out(task, seed=3)
     fold = assign_folds(task, seed=3)
-    right, expected = [], np.zeros((task.n, task.classes))
+    expected = np.zeros((task.n, task.classes))
     for held in range(4):
-        scores, _, _ = regress(task, np.flatnonzero(fold != held), choice.text_weight, choice.lam)
+        rows = np.flatnonzero(fold != held)
+        scores, _, _ = regress(task, rows, fitted.report["text_weight"], fitted.report["lam"])
         expected[fold == held] = scores[0][fold == held]
-        right += (scores[:, fold == held].argmax(axis=2) == task.y[fold == held]).ravel().tolist()
-    assert choice.accuracy == pytest.approx(np.mean(right), abs=1.01 / task.n)
-    np.testing.assert_array_equal(choice.held_out.images, np.arange(task.n))
-    np.testing.assert_array_equal(choice.held_out.y, task.y)
-    found = choice.held_out.logits  # the same up to one positive factor for each image
+    np.testing.assert_array_equal(held_out.images, np.arange(task.n))
+    np.testing.assert_array_equal(held_out.y, task.y)
+    found = held_out.logits  # the same up to one positive factor for each image
     factors = (found * expected).sum(axis=1) / np.square(expected).sum(axis=1)
     assert (factors > 0).all()
     np.testing.assert_allclose(found, factors[:, None] * expected, atol=0.02 * np.abs(found).max())
+
+
+def test_a_repeated_image_in_one_group_changes_nothing():
+    task = make_task(noise=1.5)
+    twice = np.concatenate([np.arange(task.n), np.full(9, 3)])
+    groups = np.concatenate([np.arange(task.n), np.full(9, 3)])
+    repeated = Task(task.x[:, twice], task.y[twice], task.text, task.head, task.scale, groups)
+    first, second = (Anchored().fit(one).logits(task.x[0]) for one in (task, repeated))
+    np.testing.assert_allclose(second, first, atol=0.01 * np.abs(first).max())
+
+
+def test_solve_works_with_numbers_alone():
+    task = make_task()
+    method = Anchored(lam=1e-3, text_weight=7.0)
+    solved = method.solve(task, FitContext())
+    np.testing.assert_array_equal(solved.head.weight, method.fit(task).head.weight)
+
+
+def without_images(task, missing):
+    """The task without the images of these classes; their texts stay."""
+    return task.subset(np.flatnonzero(~np.isin(task.y, missing)))
+
+
+@pytest.mark.parametrize("name", ["anchored", "prolip", "rla"])
+def test_classes_without_images_are_no_negatives(name):
+    """The fit is that of the classes with images; the others are scored by their texts beside them."""
+    task = make_task(shots=4, width=16, dim=16, noise=1.5)
+    part = without_images(task, [1, 4])
+    fitted = create(name).fit(part)
+    seen = Task(
+        part.x, np.searchsorted([0, 2, 3], part.y), part.text.subset([0, 2, 3]), part.head, part.scale
+    )
+    context = FitContext(unseen=True)
+    method = from_settings(fitted.settings)
+    alone = method.solve(seen, context).with_text(task.text)
+    np.testing.assert_allclose(fitted.logits(task.x[0]), alone.logits(task.x[0]), rtol=1e-4, atol=1e-4)
+    assert fitted.logits(task.x[0]).shape == (task.n, 5)
+
+
+def test_a_class_that_has_only_a_name_is_still_predicted():
+    task = make_task(shots=16, width=200, dim=64, noise=3.0, scale=100.0)
+    fresh = make_task(shots=16, width=200, dim=64, noise=3.0, scale=100.0, views=2).x[1]
+    named = task.y == 2
+    zero_shot = ((fresh @ task.head.weight @ task.text.rows.T).argmax(axis=1) == task.y)[named].mean()
+    recall = (Anchored().fit(without_images(task, [2])).predict(fresh) == task.y)[named].mean()
+    assert zero_shot > 0.8
+    assert recall > zero_shot - 0.1
+
+
+def test_where_texts_explain_the_labels_the_papers_objective_is_fitted_on_standardised_features():
+    task = make_task(shots=4, noise=1.0, scale=50.0)
+    part = without_images(task, [0])
+    fitted = Anchored().fit(part)
+    assert fitted.report["open_share"] == 1.0
+    assert fitted.report["explained_by_texts"] > EXPLAINED
+    x = part.x[0].astype(float)
+    f = x / np.linalg.norm(x, axis=1, keepdims=True)
+    deviations = np.sqrt(f.var(axis=0) + f.var(axis=0).mean())
+    unit = math.sqrt(np.square(f / deviations).sum(axis=1).mean())
+    c = math.sqrt(np.square(x @ part.head.weight).sum() / np.square(x).sum())
+    start = part.head.weight / c * deviations[:, None] * unit
+    standardised = Task(
+        f / deviations / unit, part.y - 1, part.text.rows[1:], Head(start), OPEN_SCALE * part.scale
+    )
+    expected = f / deviations / unit @ exact(standardised, 1 / 4).weight @ task.text.rows.T
+    products = f @ fitted.head.weight @ task.text.rows.T
+    np.testing.assert_allclose(products / c, expected, atol=2e-3 * np.abs(expected).max())
+
+
+def test_images_of_one_class_alone_leave_the_model_as_it_is():
+    task = make_task(shots=3)
+    fitted, held_out = Anchored().fit_held_out(task.subset(np.flatnonzero(task.y == 1)))
+    np.testing.assert_array_equal(fitted.head.weight, task.head.weight)
+    assert len(held_out) == 0
+
+
+def test_held_out_predictions_are_among_all_classes():
+    task = make_task(shots=4, noise=1.5)
+    part = without_images(task, [3])
+    _, held_out = Anchored().fit_held_out(part)
+    assert held_out.logits.shape == (part.n, 5)
 
 
 @pytest.mark.parametrize(("shots", "folds"), [(2, 2), (4, 4), (9, 5)])
@@ -159,17 +232,13 @@ def test_the_only_image_of_a_class_is_never_held_out():
     task = make_task(shots=3).subset(np.array([0, 1, 2, 3, 4, 6, 9, 12]))
     fold = assign_folds(task, seed=0)
     np.testing.assert_array_equal(fold < 0, np.bincount(task.y)[task.y] == 1)
-    choice = choose(task)
-    assert choice.reason == "cross-validation"
-    np.testing.assert_array_equal(choice.held_out.images, np.flatnonzero(fold >= 0))
+    _, held_out = Anchored().fit_held_out(task)
+    np.testing.assert_array_equal(held_out.images, np.flatnonzero(fold >= 0))
 
 
 def test_one_image_per_class_is_never_held_out():
-    task = make_task(shots=1)
-    choice = choose(task)
-    assert choice.reason == "one image per class"
-    assert (choice.accuracy, choice.log_likelihood, choice.held_out) == (None, None, None)
-    fitted = Anchored().fit(task)
+    fitted, held_out = Anchored().fit_held_out(make_task(shots=1))
+    assert len(held_out) == 0
     assert fitted.scale == fitted.fit_scale
 
 
@@ -192,20 +261,19 @@ def test_texts_that_say_nothing_are_left_behind():
     assert (Anchored().fit(strange).predict(fresh.x[1]) == fresh.y).mean() > 0.9
 
 
-def test_coordinates_that_are_large_for_no_reason_have_less_to_say(monkeypatch):
-    """As those are that CLIP's embeddings have."""
+def test_coordinates_that_are_large_for_no_reason_have_less_to_say():
+    """As those are that CLIP's embeddings have: the same accuracy as without them."""
 
-    def right(seed):
+    def right(seed, size):
         plain = make_task(shots=4, classes=8, width=200, dim=40, noise=3.0, views=2, seed=seed)
-        noise = 15 * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
+        noise = size * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
         x, fresh = np.concatenate([plain.x, noise], axis=2)
         head = Head(np.vstack([plain.head.weight, np.zeros((3, 40))]))
         fitted = Anchored().fit(Task(x, plain.y, plain.text, head, plain.scale))
         return (fitted.predict(fresh) == plain.y).mean()
 
-    scaled = np.mean([right(seed) for seed in range(5)])
-    monkeypatch.setattr(module, "VARIANCE_SCALING_POWER", 0.0)
-    assert scaled > np.mean([right(seed) for seed in range(5)]) + 0.05
+    large, small = (np.mean([right(seed, size) for seed in range(5)]) for size in (15, 0.1))
+    assert large > small - 0.1
 
 
 @pytest.mark.parametrize("x", [np.ones((4, 6)), np.eye(4, 6)[[0, 0, 0, 1]]])
@@ -214,20 +282,20 @@ def test_features_that_hardly_vary_can_be_fitted(x):
     assert np.isfinite(Anchored().fit(task).head.weight).all()
 
 
-def test_the_same_seed_gives_the_same_choice():
-    task = make_task(noise=2.0)
-    first, second = choose(task, seed=1), choose(task, seed=1)
-    assert (first.scale, first.log_likelihood) == (second.scale, second.log_likelihood)
-
-
-@pytest.mark.parametrize("scale", ["fixed", "auto"])
-def test_the_order_of_images_does_not_matter(scale):
+def test_the_order_of_images_does_not_matter():
     task = make_task(noise=2.0)
     order = np.random.default_rng(5).permutation(task.n)
-    first = Anchored(scale=scale).fit(task)
-    second = Anchored(scale=scale).fit(task.subset(order))
-    assert second.report["lam"] == pytest.approx(first.report["lam"], rel=1e-6)
+    first, second = Anchored().fit(task), Anchored().fit(task.subset(order))
     np.testing.assert_allclose(second.logits(task.x[0]), first.logits(task.x[0]), atol=0.01)
+
+
+@pytest.mark.parametrize("missing", [[], [1]])
+def test_a_given_scale_is_a_factor_of_predictions_alone(missing):
+    task = without_images(make_task(noise=1.5), missing)
+    first, second = Anchored().fit(task), Anchored(scale=3.0).fit(task)
+    np.testing.assert_array_equal(first.head.weight, second.head.weight)
+    assert second.scale == 3.0
+    assert second.fit_scale == first.fit_scale == first.scale
 
 
 @pytest.mark.parametrize("factor", [1e-3, 0.3, 700.0])
@@ -236,7 +304,7 @@ def test_rescaled_features_are_the_same_problem(factor):
     rescaled = Task(task.x * factor, task.y, task.text, Head(task.head.weight / factor), task.scale)
     first, second = Anchored().fit(task), Anchored().fit(rescaled)
     assert second.report["lam"] == first.report["lam"]
-    assert second.text_weight == pytest.approx(first.text_weight, rel=1e-3)
+    assert second.report["text_weight"] == pytest.approx(first.report["text_weight"], rel=1e-3)
     np.testing.assert_allclose(second.logits(rescaled.x[0]), first.logits(task.x[0]), atol=0.05)
 
 
@@ -253,30 +321,8 @@ def test_a_settled_fit_is_the_chosen_one_again():
     fitted = Anchored().fit(task)
     again = Anchored(**fitted.settings.options).fit(task)
     assert again.settings == fitted.settings
-    assert again.text_weight == fitted.text_weight
-    assert "choice" not in again.report
     expected = fitted.logits(task.x[0])
     np.testing.assert_allclose(again.logits(task.x[0]), expected, atol=0.03 * np.abs(expected).max())
-
-
-def test_a_chosen_scale_predicts_held_out_images_better():
-    task = make_task(shots=8, noise=1.5, scale=200.0)
-    both = make_task(shots=8, noise=1.5, scale=200.0, views=2)
-    fresh = Task(both.x[1], both.y, task.text, task.head, task.scale)
-    losses = [
-        -log_softmax(Anchored(scale=scale).fit(task).logits(fresh.x[0]))[np.arange(fresh.n), fresh.y].mean()
-        for scale in ("fixed", "auto")
-    ]
-    assert losses[1] < losses[0]
-
-
-def test_many_classes_are_sampled(monkeypatch):
-    task = make_task(shots=3, classes=12)
-    monkeypatch.setattr(module, "MAX_SEARCH_CLASSES", 5)
-    choice = choose(task)
-    assert choice.held_out is None
-    assert Anchored().tune(task, Splits(task)).held_out is None
-    assert Anchored().fit(task).head.weight.shape == task.head.weight.shape
 
 
 def test_a_sample_of_classes_keeps_images_and_texts_together():

@@ -170,9 +170,8 @@ class Projected(Fitted):
         return {name: tensor.astype(np.float32) for name, tensor in named.items() if tensor is not None}
 
     def config(self) -> dict[str, Any]:
-        """The scale of the cosines, and that of the fit where it is another."""
-        fitted = {} if self.fit_scale is None else {"fit_scale": self.fit_scale}
-        return {"scale": self.scale, **fitted}
+        """The scale of the cosines, and that of the fit, which is another where `scale` was given."""
+        return {"scale": self.scale, "fit_scale": self.fit_scale}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Projected:
@@ -180,5 +179,5 @@ class Projected(Fitted):
         tuned = "head.weight" in tensors
         if tuned:
             head = head.with_weight(tensors["head.weight"])
-        fit_scale = None if config.get("fit_scale") is None else float(config["fit_scale"])
+        fit_scale = None if config["fit_scale"] is None else float(config["fit_scale"])
         return cls(head, text, float(config["scale"]), tensors.get("adapter"), tuned, fit_scale)

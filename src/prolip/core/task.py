@@ -160,3 +160,11 @@ class Task:
         """Only these images, all their views."""
         groups = self.groups[images]
         return Task(self.x[:, images], self.y[images], self.text, self.head, self.scale, groups)
+
+    def select_classes(self, classes: Array) -> Task:
+        """Only these classes [k], in this order, and their images."""
+        place = np.full(self.classes, -1)
+        place[classes] = np.arange(len(classes))
+        images = np.flatnonzero(place[self.y] >= 0)
+        text, groups = self.text.subset(classes), self.groups[images]
+        return Task(self.x[:, images], place[self.y[images]], text, self.head, self.scale, groups)

@@ -12,12 +12,14 @@ import time
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from types import NoneType
 from typing import Any, ClassVar, final
 
-from prolip.core import Fitted, HeldOutPredictions, InputError, Settings, Task, UsageError
+import numpy as np
+
+from prolip.core import Fitted, HeldOutPredictions, InputError, Projected, Settings, Task, UsageError
 from prolip.core.arrays import to_python_scalar
 from prolip.core.capabilities import Capability
 from prolip.methods.selection import Splits, Tuning, cross_validate
@@ -68,6 +70,7 @@ class FitContext:
     progress: Progress | None = None
     validation: Task | None = None  # to keep the best epoch on
     start: Any = None  # what `tune` handed on
+    unseen: bool = False  # whether the model will have classes that have no images in the task
 
 
 class Method(ABC):
@@ -100,6 +103,9 @@ class Method(ABC):
         `progress` is called with (done, total) where there are steps to count. `validation` are further
         labelled images of the same classes, to choose hyperparameters or the best epoch on: without it they
         are chosen inside the support set, or fixed. Refused where there is nothing to choose.
+
+        A method that stays open to other classes is fitted on the classes that have images: no image says
+        that it is not of a class that has none. Those are scored by their texts, beside the others.
         """
         return self._fit(task, progress, validation)[0]
 
@@ -111,25 +117,47 @@ class Method(ABC):
 
         Folds are those of `assign_folds`. A search that has fitted them already hands on what it has.
         """
-        fitted, tuning = self._fit(task, progress)
-        if tuning.held_out is not None and seed == getattr(self, "seed", 0):
-            return fitted, tuning.held_out
-        with single_thread():
-            return fitted, cross_validate(tuning.method, task, seed=seed)
+        fitted, held_out = self._fit(task, progress, folds=seed)
+        assert held_out is not None
+        return fitted, held_out
 
     def _fit(
-        self, task: Task, progress: Progress | None = None, validation: Task | None = None
-    ) -> tuple[Fitted, Tuning]:
+        self,
+        task: Task,
+        progress: Progress | None = None,
+        validation: Task | None = None,
+        folds: int | None = None,
+    ) -> tuple[Fitted, HeldOutPredictions | None]:
+        """Fit, and predict held-out images where the seed of the folds is given."""
         if validation is not None:
             self._check_validation(task, validation)
         started = time.perf_counter()
+        fitted: Fitted
+        held_out: HeldOutPredictions | None = None
+        seen = np.unique(task.y) if self.open_class else np.arange(task.classes)
+        unseen = len(seen) < task.classes
+        if len(seen) == 1:  # nothing to tell apart: the texts are all there is
+            fitted = Projected(task.linear, task.text, task.scale, settings=self.to_settings())
+            report = {"scale": task.scale, "parameters": 0, "seconds": time.perf_counter() - started}
+            none = np.zeros(0, int)
+            return replace(fitted, report=report), HeldOutPredictions(np.zeros((0, task.classes)), none, none)
+        own = task.select_classes(seen) if unseen else task
         with single_thread():
-            tuning = self.tune(task, Splits(task, validation, getattr(self, "seed", 0)))
-            fitted = tuning.method.solve(task, FitContext(progress, validation, tuning.start))
-        report = {"scale": getattr(fitted, "scale", task.scale), "parameters": tuning.method.parameters(task)}
+            tuning = self.tune(own, Splits(own, validation, getattr(self, "seed", 0)))
+            method, context = tuning.method, FitContext(progress, validation, tuning.start, unseen)
+            if unseen:
+                fitted = method.solve(own, context).with_text(task.text)
+                held_out = None if folds is None else cross_validate(method, task, seed=folds)
+            elif folds is None:
+                fitted = method.solve(task, context)
+            elif tuning.held_out is not None and folds == getattr(self, "seed", 0):
+                fitted, held_out = method.solve(task, context), tuning.held_out
+            else:
+                fitted, held_out = method.solve_with_folds(task, context, folds)
+        report = {"scale": getattr(fitted, "scale", task.scale), "parameters": method.parameters(own)}
         report |= {**tuning.report, **fitted.report, "seconds": time.perf_counter() - started}
-        settings = fitted.settings if fitted.settings.method else tuning.method.to_settings()
-        return dataclasses.replace(fitted, settings=settings, report=plain(report)), tuning
+        settings = fitted.settings if fitted.settings.method else method.to_settings()
+        return replace(fitted, settings=settings, report=plain(report)), held_out
 
     def _check_validation(self, task: Task, validation: Task) -> None:
         if not self.uses_validation():
@@ -152,6 +180,12 @@ class Method(ABC):
 
         What comes back may have a `report` of the training, and `settings` where training settled an option.
         """
+
+    def solve_with_folds(
+        self, task: Task, context: FitContext, seed: int
+    ) -> tuple[Fitted, HeldOutPredictions]:
+        """Return `solve`, and predictions for held-out images: a method may share work between the two."""
+        return self.solve(task, context), cross_validate(self, task, seed=seed)
 
     @abstractmethod
     def count(self, shape: Shape) -> int:

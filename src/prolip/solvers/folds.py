@@ -69,8 +69,4 @@ def some_classes(task: Task, count: int, seed: int) -> Task:
     images = np.bincount(task.y, minlength=task.classes)
     order = np.random.default_rng(seed).permutation(task.classes)
     chosen = np.sort(order[np.argsort(-images[order], kind="stable")][:count])
-    position = np.full(task.classes, -1)
-    position[chosen] = np.arange(len(chosen))
-    kept = np.flatnonzero(position[task.y] >= 0)
-    text, groups = task.text.subset(chosen), task.groups[kept]
-    return Task(task.x[:, kept], position[task.y[kept]], text, task.head, task.scale, groups)
+    return task.select_classes(chosen)
