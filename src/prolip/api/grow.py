@@ -72,27 +72,27 @@ def add_images(
 
 
 def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, dict[str, Any]]:
-    """Add classes by their names alone: nothing is fitted."""
+    """Add classes by their names alone: a fit on the same images that leaves room for them.
+
+    A model without stored features stays as it is, and scores the new classes by their texts.
+    """
     names = [normalize_name(name) for name in names]
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     classes = [*model.classes, *new]
     text = class_text(model.encoder, model.recipe, classes)
-    fitted, support = model.fitted.with_text(text), model.support
-    before = after = None
-    if support.task is not None:
-        task = support_of(model)
-        settled, seed = methods.from_settings(model.fitted.settings), model.recipe.seed
-        before, after = (
-            _accuracy(cross_validate(settled, task, text=each, seed=seed), model) for each in (None, text)
-        )
-        support = replace(support, task=make_task(model.encoder, task.x, task.y, text, task.groups))
     grown = replace(
-        model, fitted=fitted, classes=tuple(classes), text=text, support=support,
+        model, fitted=model.fitted.with_text(text), classes=tuple(classes), text=text,
         confidence=model.confidence.select([*range(len(model.classes)), *[None] * len(new)]),
         report={**model.report, "classes": len(classes)},
     )  # fmt: skip
+    before = after = None
+    if model.support.task is not None:
+        support = replace(model.support, task=replace(support_of(model), text=text))
+        before = _accuracy(held_out_predictions(model), model)
+        grown = fit_support(model.encoder, model.recipe, classes, support)
+        after = _accuracy(held_out_predictions(grown), model)
     return grown, {**_changes(model, grown, before, after), "duplicates": 0, "skipped": 0}
 
 
