@@ -107,8 +107,8 @@ def test_the_commands_of_the_example(example, photos, prolip):
 def test_the_example_is_a_line_of_an_experiment(example, photos, tmp_path, prolip):
     code, out, err = prolip(
         "bench", "run", "validation_free", "--data", photos.parent, "--datasets", "photos",
-        "--methods", "zero_shot", PLACE, "--shots", "2", "--seeds", "1-2", "--views", "1", "--jobs", "0",
-        "--results", tmp_path / "r.sqlite", "--json",
+        "--line", "zero_shot", "--line", PLACE, "--shots", "2", "--seeds", "1-2", "--views", "1",
+        "--jobs", "1", "--results", tmp_path / "r.sqlite", "--json",
     )  # fmt: skip
     assert code == 0, err
     assert json.loads(out)["done"] == 3
