@@ -128,7 +128,7 @@ def test_shots_beyond_what_is_there_are_told():
 @pytest.mark.parametrize(
     "template",
     ["{:>2000000000}", "{{}} {:>2000000000}", "{0.__class__}", "{name}", "{!r}", "{} {}", "a {", "a } {}",
-     "none", "a {} " + "x" * 1000],
+     "none"],
 )  # fmt: skip
 def test_only_a_plain_pair_of_braces_stands_for_the_class(template):
     with pytest.raises(UsageError):

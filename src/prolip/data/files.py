@@ -98,7 +98,7 @@ def images_below(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder, onerror=fail):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in sorted(files):
-            if not is_hidden(name) and Path(name).suffix.lower() in IMAGE_SUFFIXES:
+            if not is_hidden(name) and name[name.rfind(".") :].lower() in IMAGE_SUFFIXES:
                 yield Path(place, name)
 
 
