@@ -63,7 +63,7 @@ class Archive:
         try:
             yield self
         except InputError as error:
-            error.args = tuple(map(self.rename, error.args))
+            error.args = tuple(self.rename(part) if isinstance(part, str) else part for part in error.args)
             raise
 
     def rename(self, text: str) -> str:
