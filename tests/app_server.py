@@ -39,8 +39,9 @@ class Client:
         status, _, body = self.raw(method, path, body, headers)
         return status, json.loads(body)
 
-    def upload(self, data, label=None, name="a.png", group=""):
+    def upload(self, data, label=None, name="a.png", group="", test=False):
         query = {"name": name, "group": group, **({} if label is None else {"label": label})}
+        query |= {"test": "true"} if test else {}
         status, _, body = self.raw("POST", f"/api/images?{urlencode(query)}", data)
         return status, json.loads(body)
 

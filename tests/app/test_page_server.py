@@ -411,3 +411,24 @@ def test_a_request_that_is_not_a_json_object_is_refused(page, body):
     status, _, body = page.raw("POST", "/api/edit/add_class", body)
     assert status == 422
     assert json.loads(body)["error"]
+
+
+def test_the_command_line_takes_a_project(page, tmp_path, prolip):
+    ids = train(page)
+    page.upload(png(blotch(COLOURS["red"], 77)), ids["red"], name="test.png", test=True)
+    assert prolip("fit", tmp_path / "p", "-o", tmp_path / "model")[0] == 0
+    code, out, _ = prolip("eval", tmp_path / "model", tmp_path / "p", "--json")
+    assert code == 0
+    assert json.loads(out)["images"] == 1
+
+
+def test_photos_are_a_folder_for_each_class_and_part(page, tmp_path):
+    ids = train(page, 2)
+    page.upload(png(blotch(COLOURS["red"], 77)), ids["red"], test=True)
+    page.upload(png(blotch(COLOURS["red"], 78)))
+    names = zipfile.ZipFile(io.BytesIO(page.raw("GET", "/api/downloads/photos")[2])).namelist()
+    folders = [name.rpartition("/")[0] for name in names]
+    assert {name: folders.count(name) for name in folders} == {
+        "train/red": 2, "train/green": 2, "train/blue": 2, "test/red": 1,
+    }  # fmt: skip
+    assert len(set(names)) == 7, "all files have the same name"

@@ -43,18 +43,10 @@ STATIC = Path(__file__).parent / "static"
 OPEN_PATHS = ("/static/", "/api/session")
 MAX_FOUND = 500  # images in the response to a search
 IMMUTABLE = {"cache-control": "private, max-age=31536000, immutable"}  # an image's id is its content
-EDITS = {
-    edit.__name__: edit
-    for edit in (
-        edits.add_class,
-        edits.edit_class,
-        edits.remove_class,
-        edits.merge_classes,
-        edits.label_images,
-        edits.accept_predictions,
-        edits.remove_images,
-    )
-}
+EDITS = (
+    "add_class", "edit_class", "remove_class", "merge_classes", "label_images", "accept_predictions",
+    "remove_images",
+)  # fmt: skip
 LISTS = ("images", "like")  # fields of requests that are lists of strings; all others are strings
 
 
@@ -148,9 +140,10 @@ class PageServer:
 
     async def edit(self, request: Request) -> Response:
         """Make an edit: the function of `edits` of this name, with the fields of the request as arguments."""
-        edit, fields = EDITS.get(request.path_params["edit"]), await _fields(request)
-        if edit is None:
+        name, fields = request.path_params["edit"], await _fields(request)
+        if name not in EDITS:
             raise HTTPException(404, "there is no such edit")
+        edit = getattr(edits, name)
         try:
             inspect.signature(edit).bind(None, **fields)
         except TypeError as error:

@@ -6,10 +6,9 @@ base model.
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,15 +43,6 @@ MAX_IMAGES = 64  # in one request
 MAX_DIGITS = 9  # of `top`: more than there are classes, fewer than Python can convert
 REQUEST_LIMIT = 2 * UPLOAD_LIMIT
 TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-
-
-@dataclass(frozen=True)
-class UploadedImage:
-    """An image of a request: its name there, and its bytes."""
-
-    name: str
-    data: bytes
-    error: str | None = None  # why there are no bytes
 
 
 def load_models(
@@ -128,7 +118,9 @@ class PredictServer:
         """Classify one image, or several."""
         images, several, fields = await _read_images(request)
         name, options = self._options({**dict(request.query_params), **fields})
-        found = await asyncio.gather(*(self._predict_one(name, options, image) for image in images))
+        found = await asyncio.gather(
+            *(self._predict_one(self.models[name], options, *each) for each in images)
+        )
         if several:
             return JSONResponse({"model": name, "predictions": found})
         return JSONResponse({"model": name, **found[0]}, 422 if "error" in found[0] else 200)
@@ -147,16 +139,15 @@ class PredictServer:
             raise UsageError(f"reject must be true or false, got {reject[:20]!r}")
         return name, PredictOptions(int(top), reject in TRUE)
 
-    async def _predict_one(self, name: str, options: PredictOptions, image: UploadedImage) -> dict[str, Any]:
-        if image.error is not None:
-            return {"image": image.name, "error": image.error}
-        model = self.models[name]
+    async def _predict_one(
+        self, model: AdaptedModel, options: PredictOptions, image: str, data: bytes
+    ) -> dict[str, Any]:
         try:
-            x = await self._batchers[_encoder(model).fingerprint].encode(image.data)
-        except ImageError as bad:
-            return {"image": image.name, "error": image_error(bad)}
+            x = await self._batchers[_encoder(model).fingerprint].encode(data)
+        except ImageError as error:
+            return {"image": image, "error": image_error(error)}
         predictions = await run_in_threadpool(predict, model, x[None], options)
-        return predictions.to_json([image.name])[0]
+        return predictions.to_json([image])[0]
 
 
 async def _page(name: str, request: Request) -> Response:
@@ -168,8 +159,8 @@ def _encoder(model: AdaptedModel) -> Encoder:
     return found
 
 
-async def _read_images(request: Request) -> tuple[list[UploadedImage], bool, dict[str, Any]]:
-    """Read the images of a request, whether the response is a list, and the other fields."""
+async def _read_images(request: Request) -> tuple[list[tuple[str, bytes]], bool, dict[str, Any]]:
+    """Read the names and contents of the images, whether the response is a list, and the other fields."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     fields: dict[str, Any] = {}
     if kind == "application/json":
@@ -178,23 +169,22 @@ async def _read_images(request: Request) -> tuple[list[UploadedImage], bool, dic
         texts = fields.pop("images") if several else [fields.pop("image", None)]
         if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
             raise InputError('the request must be {"image": base64} or {"images": [base64, ...]}')
-        images = [_from_base64(str(i), each) for i, each in enumerate(texts)]
+        images = [(str(i), _from_base64(each)) for i, each in enumerate(texts)]
     elif kind == "multipart/form-data":
         async with request.form(max_files=MAX_IMAGES, max_fields=16) as form:
             files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
             fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-            images = [UploadedImage(file.filename or "", await file.read()) for file in files]
+            images = [(file.filename or "", await file.read()) for file in files]
             several = len(images) > 1
     else:
-        images, several = [UploadedImage("", await request.body())], False
+        images, several = [("", await request.body())], False
     if not 1 <= len(images) <= MAX_IMAGES:
         raise InputError(f"a request must have 1 to {MAX_IMAGES} images, got {len(images)}")
     return images, several, fields
 
 
-def _from_base64(name: str, text: str) -> UploadedImage:
-    """Decode base64, plain or as a data: URL, with or without line breaks."""
-    try:
-        return UploadedImage(name, base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True))
-    except (binascii.Error, ValueError) as error:
-        return UploadedImage(name, b"", f"it is not base64: {error}")
+def _from_base64(text: str) -> bytes:
+    """Decode base64, plain or as a data: URL, with or without line breaks; anything else is no image."""
+    with suppress(ValueError):
+        return base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True)
+    return b"not base64"
