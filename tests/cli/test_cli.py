@@ -88,22 +88,6 @@ def test_a_bar_is_drawn_on_a_terminal_where_there_is_something_to_wait_for(monke
     assert shown(io.StringIO(), (0, 3)) == ""
 
 
-def test_a_log_has_a_line_every_ten_seconds(monkeypatch, output):
-    now, stream = [100.0], io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr("prolip.io.progress.time.monotonic", lambda: now[0])
-    for quiet in (False, True):
-        output(quiet=quiet)
-        with console.bar("counting") as bar:
-            for done in range(0, 2500, 100):
-                bar(done, 2500)
-                now[0] += 1
-    assert stream.getvalue().splitlines() == [
-        "counting: 1,000 of 2,500, 100 images/s, 0:00:15 left",
-        "counting: 2,000 of 2,500, 100 images/s, 0:00:05 left",
-    ]
-
-
 def test_fit_predict_eval(prolip, photos, tmp_path):
     code, out, err = prolip(
         "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01", "--json"

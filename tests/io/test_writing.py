@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from prolip.core import ProlipError, UsageError
-from prolip.io import writing
-from prolip.io.appending import appending
 from prolip.io.locks import MARK, LockedError, folder_lock
 from prolip.io.writing import WriteError, check_place, write_atomic, write_files, write_folder
 
@@ -92,7 +90,7 @@ def test_an_interrupted_replacement_never_mixes_old_and_new_files(tmp_path, monk
             raise KeyboardInterrupt
         old.replace(new)
 
-    monkeypatch.setattr(writing, "rename", stop)
+    monkeypatch.setattr("prolip.io.writing.rename", stop)
     with pytest.raises(KeyboardInterrupt):
         write_folder(out, fill({"a": "new", "b": "new"}), replace=True)
     found = content(out)
@@ -103,31 +101,25 @@ def test_an_interrupted_replacement_never_mixes_old_and_new_files(tmp_path, monk
 def test_a_folder_of_the_same_name_is_left_alone(tmp_path):
     (tmp_path / "out" / "b").mkdir(parents=True)
     (tmp_path / "out" / "a").write_text("old")
-    with pytest.raises(writing.WriteError):
+    with pytest.raises(WriteError):
         write_folder(tmp_path / "out", fill({"a": "new", "b": "new"}), replace=True)
     assert (tmp_path / "out" / "a").read_text() == "old"
 
 
-def test_what_a_killed_writer_left_is_swept(tmp_path):
+def test_what_a_killed_writer_left_is_removed_after_a_day(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from prolip.io.writing import write_atomic\n"
         "write_atomic(Path(sys.argv[1]) / 'x', lambda made: os.kill(os.getpid(), 9))"
     )
     assert subprocess.run([sys.executable, "-c", code, tmp_path], check=False).returncode == -9
-    assert len(marked(tmp_path)) == 2  # the file and its lock
+    (left,) = marked(tmp_path)
     (tmp_path / f"{MARK}0123").mkdir()
+    os.utime(tmp_path / f"{MARK}0123", (1, 1))
+    write_atomic(tmp_path / "y", lambda made: made.write_text("z"))
+    assert marked(tmp_path) == [left]  # it may be of a process that runs
+    os.utime(tmp_path / left, (1, 1))
     write_atomic(tmp_path / "y", lambda made: made.write_text("z"))
     assert content(tmp_path) == {"y": "z"}
-
-
-@pytest.mark.parametrize("folder", [False, True])
-def test_what_is_being_written_is_not_swept(tmp_path, folder):
-    with writing.temporary(tmp_path, folder=folder) as made:
-        os.utime(made, (1, 1))
-        writing.sweep(tmp_path)
-        assert made.exists()
-    assert not made.exists()
-    assert not marked(tmp_path)
 
 
 def test_links_are_followed_unless_they_lead_nowhere(tmp_path):
@@ -162,121 +154,36 @@ def test_the_working_folder_can_be_written(tmp_path, monkeypatch):
 
 
 HOLD = (
-    "import sys, time; from pathlib import Path\n"
-    "from prolip.io.appending import appending; from prolip.io.locks import folder_lock\n"
-    "with globals()[sys.argv[1]](Path(sys.argv[2])):\n"
+    "import sys, time; from pathlib import Path; from prolip.io.locks import folder_lock\n"
+    "with folder_lock(Path(sys.argv[1])):\n"
     "    print('held', flush=True)\n"
-    "    time.sleep(float(sys.argv[3]))"
+    "    time.sleep(float(sys.argv[2]))"
 )
 
 
 @contextmanager
-def held(kind, path, seconds):
+def held(path, seconds):
     """Another process that holds a lock for a while, unless it is killed."""
-    command = [sys.executable, "-c", HOLD, kind, path, str(seconds)]
+    command = [sys.executable, "-c", HOLD, path, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"held\n"
         yield process
         process.kill()
 
 
-def test_a_second_writer_is_told_of_the_first(tmp_path):
-    path = tmp_path / "answers.csv"
-    with held("appending", path, 60), pytest.raises(LockedError) as refused, appending(path):
-        pass
-    assert refused.value.path == path
-    with appending(path) as file:  # no lock outlives its process
-        file.write("a\n")
-    assert path.read_text() == "a\n"
-
-
 def test_a_second_writer_of_a_folder_waits(tmp_path):
-    with held("folder_lock", tmp_path, 0.5):
+    with held(tmp_path, 0.5):
         began = time.monotonic()
         with folder_lock(tmp_path):
             assert time.monotonic() - began > 0.2
 
 
-def test_half_a_line_is_cut_off_before_more_are_added(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("one\nha")
-    with appending(path) as file:
-        assert file.size == 4
-        file.write("two\n")
-    assert path.read_text() == "one\ntwo\n"
-
-
-@pytest.mark.parametrize("length", [10, 2**20 - 1, 2**20, 2**20 + 1, 10**7])
-def test_a_file_cut_anywhere_in_a_last_line_of_any_length_ends_in_a_whole_one(tmp_path, length):
-    path, whole = tmp_path / "journal", b"one\ntwo\n"
-    last = b"x" * (length - 1) + b"\n"
-    for cut in {0, 1, length // 2, length - 2, length - 1, length}:
-        path.write_bytes(whole + last[:cut])
-        with appending(path) as file:
-            assert file.size == len(whole) + (length if cut == length else 0)
-            file.write("three\n")
-        assert path.read_bytes() == whole + (last if cut == length else b"") + b"three\n"
-
-
-def test_a_file_of_one_line_that_was_cut_is_empty(tmp_path):
-    (tmp_path / "journal").write_bytes(b"x" * (3 << 20))
-    with appending(tmp_path / "journal") as file:
-        assert file.size == 0
-
-
-def test_lines_come_to_the_end_that_the_file_has_by_then(tmp_path):
-    """Also where another program has added to it meanwhile."""
-    path = tmp_path / "a.csv"
-    with appending(path) as file:
-        file.write("one\n")
-        with path.open("a") as other:
-            other.write("other\n")
-        file.write("two\n")
-    assert path.read_text() == "one\nother\ntwo\n"
-
-
-def test_a_write_that_fails_leaves_the_lines_before_it(tmp_path, monkeypatch):
-    path, real = tmp_path / "a.jsonl", os.write
-
-    def half(handle, data):
-        if bytes(data).startswith(b"two"):
-            real(handle, data[:2])
-            raise OSError(28, "No space left on device")
-        return real(handle, data)
-
-    def write():
-        with appending(path) as file:
-            file.write("one\n")
-            monkeypatch.setattr(os, "write", half)
-            file.write("two\n")
-
-    with pytest.raises(WriteError):
-        write()
-    assert path.read_text() == "one\n"
-
-
-def test_a_file_to_which_nothing_came_is_not_left(tmp_path):
-    with appending(tmp_path / "a.csv"):
-        assert (tmp_path / "a.csv").exists()  # for its lock
-    assert not (tmp_path / "a.csv").exists()
-
-
-def test_a_file_that_is_refused_is_left_as_it_is(tmp_path):
-    path = tmp_path / "thesis.csv"
-    path.write_text("years of wo")
-
-    def refuse(file):
-        raise UsageError("not mine")
-
-    with pytest.raises(UsageError), appending(path, refuse):
+def test_a_second_writer_is_told_of_the_first_and_a_lock_ends_with_its_process(tmp_path):
+    with held(tmp_path, 60), pytest.raises(LockedError), folder_lock(tmp_path, timeout=0.1):
         pass
-    assert path.read_text() == "years of wo"
-
-
-def test_a_pipe_is_refused_at_once(tmp_path):
-    os.mkfifo(tmp_path / "a.csv")
-    with pytest.raises(UsageError), appending(tmp_path / "a.csv"):
-        pass
+    with folder_lock(tmp_path / "new"):
+        assert (tmp_path / "new").is_dir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_belongs_to_a_file_never_stands_beside_another(tmp_path, monkeypatch):

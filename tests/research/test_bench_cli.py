@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 
 import numpy as np
 import pytest
@@ -148,16 +147,6 @@ def test_a_dry_run_estimates_and_does_nothing(prolip, photos, tmp_path, ran):
     assert "7 runs, of which 0 are done already" in err
     assert "a guess for 7" in err
     assert not none.exists()
-
-
-def test_off_a_terminal_progress_is_printed_in_lines(prolip, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.io.progress.LINE_SECONDS", 0.0)
-    words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "1", "2",
-             "--line", "prolip", "--views", "1", "--jobs", "1",
-             "--results", tmp_path / "r.sqlite")  # fmt: skip
-    err = prolip("bench", "run", "validation_free", *words)[2]
-    assert re.search(r"encoding: 12 of 12, [\d,.]+ images/s, .* left +photos test", err)
-    assert re.search(r"running: 2 of 2, [\d,.]+ runs/s", err)
 
 
 def test_run_then_plot(prolip, ran, tmp_path):

@@ -86,8 +86,8 @@ def console(stderr: bool = False, width: int = 120) -> Any:
 
 @contextlib.contextmanager
 def bar(label: str, unit: str = "images") -> Iterator[Bar]:
-    """Show a progress bar on standard error; in a log, a line every ten seconds."""
-    with ProgressBars(not OUTPUT.get().silent, say) as bars:
+    """Show a progress bar on standard error."""
+    with ProgressBars(not OUTPUT.get().silent) as bars:
         yield Bar(bars, label, unit)
 
 

@@ -58,26 +58,9 @@ def lies_in(path: Path, folder: Path) -> bool:
 
 
 def file_state(file: str | os.PathLike[str] | int) -> tuple[int, ...]:
-    """Return size, times and inode of a path or an open file: they change whenever the content does."""
+    """Return size, times and inode of a path or an open file: they change with the content."""
     status = os.stat(file)  # noqa: PTH116 - accepts a descriptor, too
-    changed = _change_time(file) if sys.platform == "win32" else status.st_ctime_ns
-    return status.st_size, status.st_mtime_ns, changed, status.st_ino
-
-
-def _change_time(file: str | os.PathLike[str] | int) -> int:
-    """Return what `st_ctime_ns` is on other systems: on Windows it is the time of creation."""
-    import ctypes
-    import msvcrt
-
-    if not isinstance(file, int):
-        with Path(file).open("rb") as opened:
-            return _change_time(opened.fileno())
-    times = (ctypes.c_int64 * 5)()  # FILE_BASIC_INFO: creation, access, write, change, attributes
-    handle = ctypes.c_void_p(msvcrt.get_osfhandle(file))  # type: ignore[attr-defined]
-    system = ctypes.windll.kernel32  # type: ignore[attr-defined]
-    if not system.GetFileInformationByHandleEx(handle, 0, times, ctypes.sizeof(times)):
-        raise OSError(f"cannot tell when {file} was changed")
-    return (times[3] - 116_444_736_000_000_000) * 100  # from 100 ns since 1601 to ns since 1970
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def fsync(handle: int) -> None:

@@ -1,8 +1,6 @@
-"""Atomic writes, one writer at a time.
+"""Atomic writes: a file or a folder is written beside its place, and renamed into it.
 
-A file that is being written has a temporary name with a mark, beside its final path, and its writer holds a
-lock for that name. A writer that was killed leaves the name but no lock, since locks end with their process:
-the next write into the same folder removes such names. No file is renamed while it is open (see Windows).
+No file is renamed while it is open (see Windows).
 """
 
 import errno
@@ -22,9 +20,11 @@ import numpy as np
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import ProlipError, UsageError
 from prolip.io.files import fsync, fsync_folder, portable_name
-from prolip.io.locks import MARK, LockedError, folder_lock, locked
+from prolip.io.locks import MARK, folder_lock
 
 NAME_LIMIT, PATH_LIMIT = 235, 4000  # bytes; file systems take 255 and 4,096, temporary names need the rest
+
+STALE = 24 * 3600  # seconds after which a temporary name is that of a killed process
 
 Writer = Callable[[Path], None]
 
@@ -185,29 +185,28 @@ def rename(old: Path, new: Path) -> None:
 
 @contextmanager
 def temporary(parent: Path, folder: bool = False, private: bool = False) -> Iterator[Path]:
-    """Make a marked file or folder, removed at the end unless it was renamed; stale ones are removed, too.
+    """Make a marked file or folder, removed at the end unless it was renamed.
 
-    It has the user's usual permissions, or is `private` where it replaces a file that may be private.
+    It has the user's usual permissions, or is `private` where it replaces a file that may be private. What a
+    process that was killed left is removed after a day.
     """
-    sweep(parent)
+    _remove_stale(parent)
     draft = parent / f"{MARK}{secrets.token_hex(8)}"
-    with locked(draft.with_suffix(".lock"), draft, timeout=10):
-        try:
-            if folder:
-                draft.mkdir(0o700 if private else 0o777)
-            else:
-                draft.touch(0o600 if private else 0o666, exist_ok=False)
-            yield draft
-        finally:
-            _remove(draft)
+    try:
+        if folder:
+            draft.mkdir(0o700 if private else 0o777)
+        else:
+            draft.touch(0o600 if private else 0o666, exist_ok=False)
+        yield draft
+    finally:
+        _remove(draft)
 
 
-def sweep(parent: Path) -> None:
-    """Remove what killed writers left; a running one holds the lock of its temporary name."""
+def _remove_stale(parent: Path) -> None:
     with suppress(OSError):
-        for name in {Path(entry.name).stem for entry in os.scandir(parent) if entry.name.startswith(MARK)}:
-            with suppress(OSError, LockedError), locked(parent / f"{name}.lock", parent / name, timeout=0):
-                _remove(parent / name)
+        for entry in os.scandir(parent):
+            if entry.name.startswith(MARK) and entry.stat().st_mtime < time.time() - STALE:
+                _remove(parent / entry.name)
 
 
 def _remove(path: Path) -> None:
