@@ -109,7 +109,7 @@ def image_files(data, classes, per_class):
 def upload_all(port, token, photos, connections=4):
     """Upload all images as the page does; return class ids by name, and image ids."""
     client = Client(port, token)
-    ids = {name: client.json("POST", "/api/classes", {"name": name})["classes"][0] for name in photos}
+    ids = {name: client.json("POST", "/api/edit/add_class", {"name": name})["classes"][0] for name in photos}
     work = [(data, ids[name]) for name, files in photos.items() for data in files]
     local = threading.local()
 
@@ -163,7 +163,7 @@ def label(data):
         for i in range(20):
             time.sleep(0.6 if i % 2 else 0.05)  # also in the middle of slow figures
             began = time.perf_counter()
-            client.json("POST", "/api/label", {"images": [images[i]], "label": labels[(i + 3) % 10]})
+            client.json("POST", "/api/edit/label_images", {"images": [images[i]], "label": labels[(i + 3) % 10]})
             revision = client.json("GET", "/api/project")["revision"]
             while True:
                 line = events.readline()

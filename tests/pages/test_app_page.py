@@ -579,7 +579,7 @@ def test_images_are_dragged_between_classes_and_into_a_new_one(page):
     card(page, "red").locator(".tile").first.drag_to(card(page, "green"))
     expect(card(page, "red").locator("[data-count]")).to_contain_text("3 images")
     expect(card(page, "green").locator("[data-count]")).to_contain_text("5 images, 1 misclassified")
-    mistake = card(page, "green").locator(".tile[data-mistake='→ red']")
+    mistake = card(page, "green").locator(".tile[data-mistake$='→ red']")
     expect(mistake).to_have_attribute("aria-label", re.compile("misclassified as red"))
     mistake.drag_to(page.locator("label-queue .panel"))
     expect(page.locator("#queue-tiles .tile")).to_have_count(1)

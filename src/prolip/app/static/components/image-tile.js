@@ -35,10 +35,10 @@ export function describeTile(element, id) {
   if (mistake) words.push(`misclassified as ${store.name(mistake)}`);
   if (suggestion) words.push(`probably ${store.name(suggestion)}`);
   if (store.bad[id]) words.push(`cannot be read: ${store.bad[id]}`);
-  element.classList.toggle("wrong", Boolean(suggestion));
   element.classList.toggle("unreadable", Boolean(store.bad[id]));
   element.dataset.mark = row.test ? "test" : row.machine ? "by model" : "";
-  element.dataset.mistake = mistake ? `→ ${store.name(mistake)}` : "";
+  const doubt = suggestion ? "? " : "";
+  element.dataset.mistake = mistake || suggestion ? `${doubt}→ ${store.name(suggestion ?? mistake)}` : "";
   element.setAttribute("aria-label", words.join(", "));
   element.title = words.join("\n");
 }
