@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageEnhance
+from prolip.evaluate.duplicates import near_duplicates, signature
 
 from method_tasks import DEFAULT
 from prolip import methods
@@ -28,7 +29,6 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import learning_curve
-from prolip.evaluate.duplicates import near_duplicates, signature
 from prolip.evaluate.label_errors import MAX_QUALITY, label_posterior
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.suggestions import suggest

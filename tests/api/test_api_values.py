@@ -8,7 +8,7 @@ import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, UsageError
-from prolip.api.check import COPY, LEAK
+from prolip.api.check import NEAR_COPY, TRAIN_AND_TEST
 from prolip.api.classes import rename_classes
 from prolip.api.classifier import TrainingImagesWarning
 
@@ -62,12 +62,12 @@ def test_a_check_finds_copies_with_a_model_or_without(clf, offline, fitted):
         clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     train = {**NEW, "red": [*NEW["red"], NEW["red"][0]]}
     found = clf.check(train, test={"blue": [NEW["blue"][1]]})
-    assert [(one.kind, found.labels[one.image]) for one in found.of_kind(COPY)] == [("copy", "red")]
-    assert [found.labels[one.image] for one in found.of_kind(LEAK)] == ["blue"]
+    assert [(one.kind, found.labels[one.image]) for one in found.of_kind(NEAR_COPY)] == [("near-copy", "red")]
+    assert [found.labels[one.image] for one in found.of_kind(TRAIN_AND_TEST)] == ["blue"]
     assert hasattr(clf, "model_") == fitted
     assert repr(found).startswith("Check(14 images of 3 classes: ")
-    assert "1 copy" in repr(found)
-    assert "<td>copy</td>" in found._repr_html_()
+    assert "1 near-copy" in repr(found)
+    assert "<td>near-copy</td>" in found._repr_html_()
 
 
 def test_values_are_shown_in_a_line(clf):

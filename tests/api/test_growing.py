@@ -1,6 +1,7 @@
 """A saved model that gets more classes and images, without those that it was fitted on."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,10 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, methods
 from prolip.api.support import DuplicateWarning
-from prolip.core import Head, HeldOutPredictions, ProlipError, SavedModelError, Task, UsageError
-from prolip.evaluate.curve import CurvePoint, extrapolate, learning_curve
+from prolip.core import Head, ProlipError, SavedModelError, Task, UsageError
+from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.curve import CurvePoint, Forecast, extrapolate, learning_curve
 from prolip.evaluate.suggestions import suggest
-from prolip.methods.selection import cross_validate
 
 NEW = {"yellow": (210, 200, 40), "grey": (120, 120, 120)}
 
@@ -68,7 +69,7 @@ def test_known_images_do_not_make_a_class(saved, more, tmp_path):
     (more / "yellow").rename(more / "sulphur")
     with (
         pytest.raises(UsageError),
-        pytest.warns(DuplicateWarning, match="'yellow' and 'sulphur'"),
+        pytest.warns(DuplicateWarning, match=r"\(sulphur\) is .*\(yellow\)"),
     ):
         clf.add(more)
     blotch((1, 2, 3), 1).save(more / "red" / "new.png")
@@ -202,15 +203,18 @@ def test_a_support_file_that_is_lost_or_altered_is_noticed(saved):
         FewShotClassifier.load(saved)
 
 
-def test_forecasts_follow_a_power_law_and_admit_what_they_do_not_know():
-    law = {s: 1 - (0.05 + 0.5 * s**-0.7) for s in (1, 2, 4, 8, 16, 32)}
-    sharp = [CurvePoint(s, law[s], 0.002) for s in (1, 2, 4, 8)]
-    (near, far) = extrapolate(sharp, [16, 32])
-    assert near.accuracy == pytest.approx(law[16], abs=0.01)
-    assert near.low < law[16] < near.high
-    assert far.high - far.low > near.high - near.low
-    vague = [CurvePoint(s, law[s], 0.05) for s in (1, 2, 4, 8)]
-    assert extrapolate(vague, [32])[0].high - extrapolate(vague, [32])[0].low > far.high - far.low
+def test_forecasts_follow_a_power_law_and_are_never_surer_than_today():
+    law = {s: 1 - 0.5 * s**-0.7 for s in (1, 2, 4, 8, 16, 32)}
+    now = Forecast(8, law[8], law[8] - 0.02, law[8] + 0.02)
+    sharp, vague = ([CurvePoint(s, law[s], spread) for s in (1, 2, 4, 8)] for spread in (0.002, 0.1))
+    near, far = extrapolate(sharp, now, [16, 32])
+    assert (near.accuracy, far.accuracy) == pytest.approx((law[16], law[32]), abs=0.01)
+    assert now.high - now.low <= near.high - near.low < far.high - far.low
+    (unsure,) = extrapolate(vague, now, [32])
+    assert unsure.high - unsure.low > far.high - far.low
+    certain = Forecast(8, 0.99, 0.88, 1.0)
+    for forecast in extrapolate([CurvePoint(8, 0.99, 0.01)], certain, [10, 80]):
+        assert (forecast.low, forecast.high) == (pytest.approx(0.88), 1.0)
 
 
 def test_learning_curve_rises():
@@ -218,23 +222,29 @@ def test_learning_curve_rises():
     y = np.repeat(np.arange(5), 10)
     centres = rng.normal(size=(5, 20))
     x = (centres[y] + 1.5 * rng.normal(size=(50, 20))).astype(np.float32)
-    task = Task(x, y, (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32), Head(np.eye(20)), 20.0)
+    text = (centres + 3 * rng.normal(size=(5, 20))).astype(np.float32)
+    task = Task(x, y, text, Head(np.eye(20)), 20.0)
     method = methods.create("prolip", lam=0.001)
-    fitted = method.fit(task)
-    out = cross_validate(method, task)
-    curve = learning_curve(fitted, task, out, repeats=5)
+    fitted, out = method.fit_held_out(task)
+    figures = Confidence.of(fitted, task, out).figures
+    curve = learning_curve(fitted, task, figures, repeats=5)
     assert [p.shots for p in curve.points] == [1, 2, 4, 10]
-    assert curve.points[-1].accuracy == curve.now.accuracy == np.mean(out.logits.argmax(axis=1) == out.y)
+    assert curve.points[-1].accuracy == curve.now.accuracy == figures.accuracy
+    assert (curve.now.low, curve.now.high) == figures.accuracy_interval
     assert curve.points[-1].accuracy > curve.points[0].accuracy
-    unlucky = HeldOutPredictions(np.roll(out.logits, 1, axis=1), out.y, out.images)  # chance
-    low = learning_curve(fitted, task, unlucky, repeats=5)
-    assert [p.accuracy for p in low.points[:-1]] == [p.accuracy for p in curve.points[:-1]]
-    assert low.trend == pytest.approx([low.now.accuracy] * 4, abs=1e-5)
+    unlucky = learning_curve(fitted, task, replace(figures, accuracy=0.2), repeats=5)
+    assert unlucky.trend == pytest.approx([0.2] * 4, abs=1e-5)
     assert [f.shots for f in curve.forecasts] == [12, 15, 20, 40]
     gains = [f["gain"] for f in curve.report()["forecasts"]]
     assert gains == sorted(gains)
     with pytest.raises(UsageError):
-        learning_curve(fitted, task.subset(np.array([0, 1, 10, 11])), out)
+        learning_curve(fitted, task.subset(np.array([0, 1, 10, 11])), figures)
+    # Each image twice: the curve counts images that are not near-copies.
+    groups = np.tile(np.arange(50), 2)
+    twice = Task(np.concatenate([x, x]), np.tile(y, 2), text, Head(np.eye(20)), 20.0, groups)
+    fitted, out = method.fit_held_out(twice)
+    curve = learning_curve(fitted, twice, Confidence.of(fitted, twice, out).figures, repeats=5)
+    assert [p.shots for p in curve.points] == [1, 2, 4, 10]
 
 
 def test_suggestions_cover_what_is_not_covered():

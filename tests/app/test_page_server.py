@@ -107,7 +107,7 @@ def test_label_errors_are_those_of_check(page, photos, prolip):
         for key, suggestion in found["figures"]["label_errors"].items()
     }
     listed = json.loads(prolip("check", photos / "train", "--json")[1])["findings"]
-    wrong = [row for row in listed if row["kind"] == "wrong-label"]
+    wrong = [row for row in listed if row["kind"] == "label-error"]
     assert marked == {("/".join(row["path"].split("/")[-2:]), row["suggestion"]) for row in wrong}
     assert ("green/odd.png", "red") in marked
 

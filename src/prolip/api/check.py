@@ -1,4 +1,4 @@
-"""Problems of labelled images: wrong labels, duplicates, images of no class, unreadable ones."""
+"""Problems of labelled images: label errors, near-copies, images of none of the classes, unreadable ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.evaluate import LabelledPredictions, image_name, predict_labelled_features
+from prolip.api.evaluate import LabelledPredictions, figures, predict_labelled_features
 from prolip.api.fit import fit_support
 from prolip.api.inputs import require_known
 from prolip.api.model import AdaptedModel, Support
 from prolip.api.recipe import Recipe
-from prolip.api.support import ReadOptions, class_text, encode, make_task
+from prolip.api.support import ReadOptions, class_text, encode, group_images, image_name, make_task
 from prolip.core import InputError
 from prolip.core.arrays import Array
 from prolip.core.tabular import Tabular
 from prolip.data import ImageSet
 from prolip.encoders import Encoder
 from prolip.evaluate import metrics
-from prolip.evaluate.duplicates import Pair, groups, near_duplicates, open_signature
+from prolip.evaluate.near_copies import Pair, connected, near_copies, open_signature
 from prolip.evaluate.out_of_distribution import outlier_scores
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
 from prolip.io.progress import Progress
 
-UNREADABLE, WRONG_LABEL, NO_CLASS = "unreadable", "wrong-label", "no-class"
-TWO_CLASSES, LEAK, COPY = "two-classes", "train-and-test", "copy"
-KINDS = (UNREADABLE, WRONG_LABEL, TWO_CLASSES, LEAK, COPY, NO_CLASS)
+UNREADABLE, LABEL_ERROR, NONE_OF_THESE = "unreadable", "label-error", "none-of-these"
+TWO_CLASSES, TRAIN_AND_TEST, NEAR_COPY = "two-classes", "train-and-test", "near-copy"
+KINDS = (UNREADABLE, LABEL_ERROR, TWO_CLASSES, TRAIN_AND_TEST, NEAR_COPY, NONE_OF_THESE)
 
 SMALL = 3  # images; a class with fewer can hardly be held out, and has no learning curve
 MIN_CONFUSED = 0.25  # fraction of the held-out images of two classes that are confused
@@ -40,8 +40,8 @@ class Finding:
     kind: str  # one of `KINDS`
     image: int  # its index
     suggestion: str | None = None  # the probable class; for an unreadable image, the reason
-    # For a wrong label, its quality; for a copy, the cosine to `other`; for an image of no class, the cosine
-    # to the nearest class.
+    # For a label error, the label quality; for a near-copy, the cosine to `other`; for an image of none of
+    # the classes, the cosine to the nearest class.
     score: float | None = None
     other: int | None = None  # the index of the image that this is a copy of
 
@@ -57,9 +57,9 @@ class Check(Tabular):
     classes: list[Any]
     counts: list[int]  # readable training images per class, without copies
     findings: list[Finding]  # by kind, worst first
-    groups: list[list[int]]  # indices of duplicates
+    groups: list[list[int]]  # indices of near-copies
     alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are often confused
-    accuracy: float | None  # held-out accuracy of the training images
+    accuracy: float | None  # that of a fit on these images, by held-out ones
 
     def __repr__(self) -> str:
         counts = {kind: len(self.of_kind(kind)) for kind in KINDS}
@@ -85,18 +85,19 @@ class Check(Tabular):
                 "suggestion": one.suggestion,
                 "score": None if one.score is None else round(one.score, 6),
                 "other": None if one.other is None else self.names[one.other],
+                "other_label": None if one.other is None else self.labels[one.other],
             }
             for one in self.findings
         ]
 
     def write_csv(self, path: Path) -> None:
         """Write the findings to a .csv file; `reason` is that of an unreadable image."""
-        header = ["path", "label", "suggested_label", "kind", "score", "other", "reason"]
+        header = ["path", "label", "suggested_label", "kind", "score", "other", "other_label", "reason"]
         table = []
         for row in self.rows():
             unreadable = row["kind"] == UNREADABLE
             suggested, reason = (None, row["suggestion"]) if unreadable else (row["suggestion"], None)
-            rest = row["kind"], row["score"], row["other"], reason
+            rest = row["kind"], row["score"], row["other"], row["other_label"], reason
             table.append([row["path"], row["label"], suggested, *rest])
         write_csv(path, [header, *table])
 
@@ -135,15 +136,15 @@ def check_images(
     pairs = _pairs(extraction, first, images)
     findings = [
         *_unreadable(extraction, len(images)),
-        *_wrong_labels(model, predicted, _indices(train, predicted)),
+        *_label_errors(model, predicted, _indices(train, predicted)),
         *_copies(pairs, labels, is_test),
-        *_no_class(model, train, own),
+        *_none_of_these(model, train, own),
     ]
     counts = np.bincount([train.labels[i] for i in own.kept], minlength=len(train.classes)).tolist()
     return Check(
         [image_name(image, i) for i, image in enumerate(images)], images, labels, is_test,
-        list(train.classes), counts, findings, groups(pairs), _confused(predicted, model),
-        metrics.accuracy(predicted.logits, predicted.y),
+        list(train.classes), counts, findings, connected(pairs), _confused(predicted, model),
+        figures(model, predicted).accuracy,
     )  # fmt: skip
 
 
@@ -155,7 +156,8 @@ def _fit(encoder: Encoder, recipe: Recipe, train: ImageSet, own: Extraction) -> 
         raise InputError("fewer than two classes have a readable image")
     classes = [train.classes[k] for k in present]
     text = class_text(encoder, recipe, classes)
-    task = make_task(encoder, own.features, labels, text, kept.group_numbers())
+    groups = group_images(own.features[0], labels, kept.images, kept.group_numbers())
+    task = make_task(encoder, own.features, labels, text, groups)
     return fit_support(encoder, recipe, classes, Support(tuple(own.hashes), task))
 
 
@@ -183,22 +185,22 @@ def _unreadable(found: Extraction, count: int) -> list[Finding]:
     return [Finding(UNREADABLE, i, reason) for i, (_, reason) in zip(lost, found.bad, strict=True)]
 
 
-def _wrong_labels(model: AdaptedModel, labelled: LabelledPredictions, indices: list[int]) -> list[Finding]:
+def _label_errors(model: AdaptedModel, labelled: LabelledPredictions, indices: list[int]) -> list[Finding]:
     return [
-        Finding(WRONG_LABEL, indices[each.index], str(model.classes[each.suggestion]), each.quality)
+        Finding(LABEL_ERROR, indices[each.index], str(model.classes[each.suggestion]), each.quality)
         for each in labelled.label_errors()
     ]
 
 
 def _pairs(found: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:
-    """Return copies of files, then near-duplicates, as pairs of indices."""
+    """Return copies of files, then other near-copies, as pairs of indices."""
     first_of = {found.hashes[i]: i for i in first}
     exact = [
         Pair(found.kept[first_of[key]], found.kept[i], 1.0)
         for i, key in enumerate(found.hashes)
         if first_of[key] != i
     ]
-    near = near_duplicates(found.features[0, first], lambda i: open_signature(images[found.kept[first[i]]]))
+    near = near_copies(found.features[0, first], lambda i: open_signature(images[found.kept[first[i]]]))
     return exact + [
         Pair(found.kept[first[pair.first]], found.kept[first[pair.second]], pair.cosine) for pair in near
     ]
@@ -211,8 +213,8 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
     first.
     """
     cosine = {(pair.first, pair.second): pair.cosine for pair in pairs}
-    findings: dict[str, list[Finding]] = {TWO_CLASSES: [], LEAK: [], COPY: []}
-    for group in groups(pairs):
+    findings: dict[str, list[Finding]] = {TWO_CLASSES: [], TRAIN_AND_TEST: [], NEAR_COPY: []}
+    for group in connected(pairs):
         in_test = [i for i in group if is_test[i]]
         first = in_test[0] if in_test else group[0]
         conflict = len({labels[j] for j in group}) > 1
@@ -224,19 +226,19 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
             if conflict:
                 findings[TWO_CLASSES].append(Finding(TWO_CLASSES, i, None, score, other))
             elif in_test and not is_test[i]:
-                findings[LEAK].append(Finding(LEAK, i, None, score, other))
+                findings[TRAIN_AND_TEST].append(Finding(TRAIN_AND_TEST, i, None, score, other))
             elif i != first:
-                findings[COPY].append(Finding(COPY, i, None, score, other))
+                findings[NEAR_COPY].append(Finding(NEAR_COPY, i, None, score, other))
     return [one for kind in findings.values() for one in kind]
 
 
-def _no_class(model: AdaptedModel, train: ImageSet, own: Extraction) -> list[Finding]:
+def _none_of_these(model: AdaptedModel, train: ImageSet, own: Extraction) -> list[Finding]:
     y = np.array(train.subset(own.kept).labels)
     known = np.flatnonzero(y < len(model.classes))
     task = make_task(model.encoder, own.features[:, known], y[known], model.text)
     scores, limit = outlier_scores(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < limit]
-    return [Finding(NO_CLASS, own.kept[known[i]], None, float(scores[i])) for i in order]
+    return [Finding(NONE_OF_THESE, own.kept[known[i]], None, float(scores[i])) for i in order]
 
 
 def _confused(labelled: LabelledPredictions, model: AdaptedModel) -> list[tuple[Any, Any, float]]:

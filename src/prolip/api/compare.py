@@ -1,6 +1,7 @@
 """Compare methods that work on cached features, and models, on labelled images."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from prolip.api.recipe import Recipe
@@ -51,14 +52,15 @@ def compare(
                 )
 
     def read() -> Iterator[tuple[ModelFacts, Task, Exports]]:
-        hashes = None
+        hashes = groups = None
         for model in models:
             encoder = load(model)
             support = read_support(encoder, images, recipe, reading, progress)
             if support.hashes != (hashes or support.hashes):
                 raise InputError("images have changed while they were compared: compare again")
-            hashes = support.hashes
-            yield _facts(encoder), support.require_task(), partial(formats, encoder=encoder)
+            task = support.require_task()
+            hashes, groups = support.hashes, task.groups if groups is None else groups
+            yield _facts(encoder), replace(task, groups=groups), partial(formats, encoder=encoder)
 
     return compare_models(read(), chosen, seed=recipe.seed, progress=fitting)
 

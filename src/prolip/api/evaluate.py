@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,17 @@ from prolip.api.grow import held_out_predictions, support_of
 from prolip.api.inputs import require_known
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import Predictions, PredictOptions, predict
-from prolip.api.support import ReadOptions, encode, require_all_classes
+from prolip.api.support import ReadOptions, encode, image_name, require_all_classes
 from prolip.core import UsageError
-from prolip.core.arrays import Array, softmax
+from prolip.core.arrays import Array, group_weights, softmax
 from prolip.core.tabular import Tabular
 from prolip.data import ImageSet
 from prolip.evaluate import metrics
+from prolip.evaluate.confidence import fold_share
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import LabelError, find_label_errors
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
-from prolip.io.files import readable
 from prolip.io.progress import Progress
 
 _NONE_HELD_OUT = "every class has a single image, and none can be held out: name a folder of others"
@@ -42,6 +41,7 @@ class LabelledPredictions:
     zero_shot: Array  # logits [n, K] before the fit
     in_support: Array  # which images the model was fitted on, [n]
     held_out: Array  # which of them were predicted by a fit that did not see them, [n]
+    groups: Array  # of near-copies among the images that the model was fitted on; others are alone, [n]
     skipped: list[tuple[str, str]]  # (image, reason) of images that could not be read
 
     @property
@@ -51,7 +51,7 @@ class LabelledPredictions:
 
     def label_errors(self) -> list[LabelError]:
         """Return the images whose labels are suspicious, worst first; `index` counts in `names`."""
-        return find_label_errors(self.probabilities, self.x, self.y)
+        return find_label_errors(self.probabilities, self.x, self.y, self.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +159,9 @@ def predict_labelled_features(
     y, logits = np.array(kept.labels), model.fitted.logits(x)
     place = {key: i for i, key in enumerate(model.support.hashes)}
     in_support = np.array([key in place for key in extraction.hashes])
+    groups = -1 - np.arange(len(y))
+    if (task := model.support.task) is not None:
+        groups = np.where(in_support, [task.groups[place.get(key, 0)] for key in extraction.hashes], groups)
     held_out, used = np.zeros(len(y), bool), np.ones(len(y), bool)
     if out_of_fold and in_support.any() and model.support.task is not None:
         out = held_out_predictions(model)
@@ -174,7 +177,8 @@ def predict_labelled_features(
         [image_name(kept.images[i], extraction.kept[i]) for i in chosen],
         [kept.images[i] for i in chosen],
         y[used], x[used], logits[used], _predictions(model, x[used], logits[used]),
-        model.zero_shot().logits(x[used]), in_support[used], held_out[used], extraction.bad,
+        model.zero_shot().logits(x[used]), in_support[used], held_out[used], groups[used],
+        extraction.bad,
     )  # fmt: skip
 
 
@@ -188,12 +192,15 @@ def predict_held_out(model: AdaptedModel) -> LabelledPredictions:
     names = [f"support image {i + 1}" for i in out.images]
     return LabelledPredictions(
         names, None, out.y, x, out.logits, _predictions(model, x, out.logits), model.zero_shot().logits(x),
-        every, every, [],
+        every, every, task.groups[out.images], [],
     )  # fmt: skip
 
 
 def figures(model: AdaptedModel, labelled: LabelledPredictions) -> Figures:
     """Compute the figures of predictions."""
+    task, share = model.support.task, None
+    if task is not None and labelled.held_out.all():
+        share = fold_share(model.fitted, task)
     return Figures.of(
         labelled.probabilities,
         labelled.y,
@@ -202,6 +209,8 @@ def figures(model: AdaptedModel, labelled: LabelledPredictions) -> Figures:
         rejected=labelled.predictions.rejected,
         classes=model.classes,
         skipped=len(labelled.skipped),
+        weights=group_weights(labelled.groups, labelled.y),
+        share=share,
         duplicates=int(labelled.in_support.sum()),
     )
 
@@ -209,8 +218,3 @@ def figures(model: AdaptedModel, labelled: LabelledPredictions) -> Figures:
 def _predictions(model: AdaptedModel, x: Array, logits: Array) -> Predictions:
     """Return calibrated predictions of these logits, and what would be rejected where that is known."""
     return predict(model, x, PredictOptions(reject=model.confidence.out_of_distribution is not None), logits)
-
-
-def image_name(source: Any, place: int) -> str:
-    """Return the path of an image, or its number from 1 on."""
-    return readable(str(source)) if isinstance(source, (str, os.PathLike)) else f"image {place + 1}"

@@ -112,6 +112,8 @@ def fit_support(
         "model": encoder.name,
         "classes": len(classes),
         "images": task.n,
+        "near_copies": int((task.weights < 1).sum()),
+        "independent": task.independent,
         "shots": task.shots,
         "views": task.views,
     }

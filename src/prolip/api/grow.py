@@ -13,6 +13,7 @@ from prolip.api.support import (
     ReadOptions,
     class_text,
     encode,
+    group_images,
     make_task,
     new_images,
     require_all_classes,
@@ -22,6 +23,7 @@ from prolip.core.capabilities import Capability
 from prolip.core.names import normalize_name
 from prolip.data import ImageSet, class_names
 from prolip.evaluate import metrics
+from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import REPEATS, Curve
 from prolip.evaluate.curve import learning_curve as measure_curve
 from prolip.evaluate.suggestions import Suggestion
@@ -48,7 +50,7 @@ def add_images(
     require_all_classes(images, extraction)
     images = images.subset(extraction.kept)
     seen = {} if task is None else dict(zip(model.support.hashes, task.y.tolist(), strict=True))
-    fresh = new_images(extraction.hashes, images.labels, known, seen)
+    fresh = new_images(extraction.hashes, replace(images, classes=known), seen)
     if not fresh:
         raise UsageError("all of these images are in the model already")
     new_set = images.subset(fresh)
@@ -58,6 +60,7 @@ def add_images(
     if task is not None:
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
         groups = np.concatenate([task.groups, groups + task.groups.max() + 1])
+    groups = group_images(x[0], y, new_set.images, groups)
     if empty := [known[k] for k in set(images.labels) - set(y.tolist())]:
         raise UsageError(f"every image of {empty[0]!r} is in the model already, under another class")
     text = class_text(encoder, recipe, known)
@@ -98,8 +101,11 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:
     """Measure accuracy against images per class inside the support set, and extrapolate."""
-    task, out, seed = support_of(model), held_out_predictions(model), model.recipe.seed
-    return measure_curve(model.fitted, task, out, repeats=repeats, seed=seed, progress=progress)
+    task, confidence = support_of(model), model.confidence
+    if not confidence.figures.images:  # the fit was not calibrated
+        confidence = Confidence.of(model.fitted, task, held_out_predictions(model))
+    options: dict[str, Any] = {"repeats": repeats, "seed": model.recipe.seed, "progress": progress}
+    return measure_curve(model.fitted, task, confidence.figures, **options)
 
 
 def suggest(

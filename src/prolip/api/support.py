@@ -8,12 +8,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from prolip.api.inputs import as_images
 from prolip.api.model import Support
@@ -23,9 +26,12 @@ from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
 from prolip.data import ImageSet, class_names, sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
+from prolip.evaluate.near_copies import SIGNATURE_SIDE, merge, near_copy_groups, open_signature
 from prolip.features import Extraction, FeatureStore, extract
-from prolip.io.files import cache_dir
+from prolip.io.files import cache_dir, readable
 from prolip.io.progress import Progress, counted
+
+SHOWN_CONFLICTS = 5
 
 
 class DuplicateWarning(UserWarning):
@@ -91,7 +97,7 @@ def read_support(
     sample = images.subset(sample_few_shot(images.labels, recipe.shots, recipe.seed))
     extraction = encode(encoder, sample.images, reading, range(recipe.views), progress)
     sample = sample.subset(extraction.kept)
-    fresh = new_images(extraction.hashes, sample.labels, sample.classes, {})
+    fresh = new_images(extraction.hashes, sample, {})
     if copies := len(sample) - len(fresh):
         warnings.warn(f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4)
     sample = sample.subset(fresh)
@@ -100,7 +106,8 @@ def read_support(
         why = f"{len(bad)} are unreadable" if bad else "all are in another class too"
         raise InputError(f"class {sample.classes[empty[0]]!r} has no image left: {why}")
     x, text = extraction.features[:, fresh], encoder.text(names, recipe.prompts)
-    task = make_task(encoder, x, sample.labels, text, sample.group_numbers())
+    groups = group_images(x[0], sample.labels, sample.images, sample.group_numbers())
+    task = make_task(encoder, x, sample.labels, text, groups)
     hashes = tuple(extraction.hashes[i] for i in fresh)
     return Support(hashes, task, tuple(extraction.bad))
 
@@ -111,25 +118,43 @@ def require_all_classes(images: ImageSet, extraction: Extraction) -> None:
         raise InputError(f"class {images.classes[lost[0]]!r} has no image left: all are unreadable")
 
 
-def new_images(
-    hashes: Sequence[bytes], y: Sequence[int], classes: Sequence[Any], seen: dict[bytes, int]
-) -> list[int]:
-    """Return which images are not copies: held out, a copy would be known from the other.
+def group_images(x: Array, y: Any, images: Sequence[Any], groups: Any) -> Array:
+    """Number the groups [n] of near-copies, joined with `groups` [n] if there are any.
 
-    `seen` has the class of each image of the model by its hash; the new images are added to it.
+    x [n, width] are features, `images` the last of the n images, which can be opened; those of a saved model
+    cannot.
     """
-    fresh, conflicts = [], []
-    for i, (key, label) in enumerate(zip(hashes, y, strict=True)):
-        if key not in seen:
+    unknown, old = np.zeros((SIGNATURE_SIDE, SIGNATURE_SIDE), np.float32), len(x) - len(images)
+    near = near_copy_groups(x, np.array(y), lambda i: unknown if i < old else open_signature(images[i - old]))
+    return near if groups is None else merge(near, np.array(groups))
+
+
+def image_name(source: Any, place: int) -> str:
+    """Return the path of an image, or its number from 1 on."""
+    return readable(str(source)) if isinstance(source, (str, os.PathLike)) else f"image {place + 1}"
+
+
+def new_images(hashes: Sequence[bytes], images: ImageSet, seen: Mapping[bytes, int]) -> list[int]:
+    """Return which images are not copies of others, byte for byte; warn of those in two classes.
+
+    `seen` has the class of each image of the model by its hash.
+    """
+    fresh: list[int] = []
+    known = {key: (label, "an image of the model") for key, label in seen.items()}
+    conflicts = []
+    for i, (key, label) in enumerate(zip(hashes, images.labels, strict=True)):
+        name = image_name(images.images[i], i)
+        if key not in known:
             fresh.append(i)
-            seen[key] = label
-        elif seen[key] != label:
-            conflicts.append((seen[key], label))
+            known[key] = label, name
+        elif known[key][0] != label:
+            first, other = known[key]
+            conflicts.append(f"{name} ({images.classes[label]}) is {other} ({images.classes[first]})")
     if conflicts:
-        first, second = (classes[label] for label in conflicts[0])
+        more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" * (len(conflicts) > SHOWN_CONFLICTS)
         warnings.warn(
-            f"in two classes, and counted for the first: {counted(len(conflicts))}, such as one in {first!r} "
-            f"and {second!r}",
+            f"in two classes, and counted for the class named last: {counted(len(conflicts))}: "
+            f"{'; '.join(conflicts[:SHOWN_CONFLICTS])}{more}. Delete the wrong one of each",
             DuplicateWarning,
             stacklevel=5,
         )

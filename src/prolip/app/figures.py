@@ -20,15 +20,16 @@ from prolip.app.encoding import EncodedProject
 from prolip.app.state import State
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array, softmax
-from prolip.evaluate.duplicates import groups, near_duplicates, open_signature
+from prolip.evaluate.confidence import fold_share
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import find_label_errors
 from prolip.evaluate.metrics import wilson
+from prolip.evaluate.near_copies import connected, near_copies, open_signature
 from prolip.evaluate.suggestions import suggest
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
 SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
-COMPARED = 4000  # images among which near-duplicates are searched, pair by pair
+COMPARED = 4000  # images among which near-copies are searched, pair by pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,12 @@ def training_figures(snapshot: TrainedSnapshot) -> dict[str, Any]:
         ),
         "accuracy": figures.accuracy,
         "interval": figures.accuracy_interval,
+        "held_out_accuracy": figures.held_out_accuracy,  # of fits on parts of the images
         "too_few": figures.too_few,
+        "learned_little": figures.learned_little,
+        "near_copies": model.report["near_copies"],  # training images that have near-copies
+        "images": model.report["images"],
+        "independent": model.report["independent"],  # images, with near-copies counted as one
         "zero_shot_accuracy": figures.zero_shot_accuracy,  # of the same images
         "held_out": held_out,
         "label_errors": {key: found for key, found in label_errors.items() if not state.images[key].checked},
@@ -116,7 +122,15 @@ def confirmed_figures(training: TrainingSet, model: AdaptedModel) -> Figures:
         return Figures()
     zero_shot = model.zero_shot().logits(training.x[held_out.images[person]])
     probabilities = predict(model, training.x[:0], logits=logits).probabilities
-    return Figures.of(probabilities, y, zero_shot=zero_shot, uncalibrated=softmax(logits))
+    task = model.support.require_task()
+    return Figures.of(
+        probabilities,
+        y,
+        zero_shot=zero_shot,
+        uncalibrated=softmax(logits),
+        weights=task.weights[held_out.images[person]],
+        share=fold_share(model.fitted, task),
+    )
 
 
 def _test_figures(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, Any] | None:
@@ -141,14 +155,14 @@ def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str,
     if held_out is None or not len(held_out):
         return {}, {}
     images = [training.images[i] for i in held_out.images]
-    x = training.x[held_out.images]
+    x, groups = training.x[held_out.images], model.support.require_task().groups[held_out.images]
     found = predict(model, x, logits=held_out.logits)
     predictions = {
         key: [training.classes[k], round(float(row[k]), 4), round(float(row[y]), 4)]
         for key, k, y, row in zip(images, found.best, held_out.y, found.probabilities, strict=True)
         if not snapshot.state.images[key].machine
     }
-    doubts = find_label_errors(found.probabilities, x, held_out.y)
+    doubts = find_label_errors(found.probabilities, x, held_out.y, groups)
     return predictions, {images[one.index]: training.classes[one.suggestion] for one in doubts}
 
 
@@ -200,8 +214,8 @@ def duplicate_groups(snapshot: TrainedSnapshot, thumbnail: Callable[[str], Path]
     if not known:
         return []
     x = np.stack([snapshot.features[key] for key in known])
-    pairs = near_duplicates(x, lambda i: open_signature(thumbnail(known[i])))
-    return [[known[i] for i in group] for group in groups(pairs)]
+    pairs = near_copies(x, lambda i: open_signature(thumbnail(known[i])))
+    return [[known[i] for i in group] for group in connected(pairs)]
 
 
 def label_queue(snapshot: TrainedSnapshot) -> list[str]:

@@ -37,7 +37,9 @@ from prolip.app.figures import (
 from prolip.app.project import Project
 from prolip.app.state import Change, State
 from prolip.core import ProlipError, Text
+from prolip.core.arrays import Array
 from prolip.encoders import Encoder
+from prolip.evaluate.near_copies import near_copy_groups, open_signature
 
 Publish = Callable[[dict[str, Any]], None]
 
@@ -63,6 +65,7 @@ class Trainer:
         self.figures = training_figures(self.trained)
         self.slow: dict[str, Any] = {"type": "slow"}
         self._failure = ""  # of the last step
+        self._signatures: dict[str, Array] = {}  # of images, to find near-copies
         self._publish = publish
         self._changed = Condition()
         self._edited = False  # classes, or labels of encoded images, changed since the last step
@@ -194,10 +197,16 @@ class Trainer:
         names, encoder = tuple(row.name for row in rows), encoded.encoder
         prompts = np.stack([encoded.text(row.prompt_name, self.recipe) for row in rows], axis=1)
         text = Text.from_features(prompts, encoder.text_head, names)
-        task = make_task(encoder, training.x[None], training.y, text)
+        groups = near_copy_groups(training.x, training.y, lambda i: self._signature(training.images[i]))
+        task = make_task(encoder, training.x[None], training.y, text, groups)
         hashes = tuple(bytes.fromhex(image) for image in training.images)
         recipe = replace(self.recipe, prompt_names={row.name: row.prompt_name for row in rows if row.text})
         return fit_support(encoder, recipe, names, Support(hashes, task))
+
+    def _signature(self, image: str) -> Array:
+        if image not in self._signatures:
+            self._signatures[image] = open_signature(self.project.thumbnail(image))
+        return self._signatures[image]
 
     def _compute_slow_figures(self) -> None:
         """Publish each slow figure as soon as it is computed."""

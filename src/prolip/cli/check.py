@@ -37,7 +37,7 @@ def check(
     settings: dict[str, Any],
     tables: options.Tables,
 ) -> None:
-    """Find wrong labels, duplicates, images of no class.
+    """Find label errors, near-copies, and images of none of the classes.
 
     Unreadable images are listed too. Nothing is changed: correct the folders by the list of --out, or the
     labels on the page of `prolip app`.
@@ -109,9 +109,11 @@ def _show(found: Check) -> None:
         if not own:
             continue
         console().print()
-        header = [{"wrong-label": "probably", "unreadable": "why"}.get(kind, "same as")]
+        header = [{"label-error": "probably", "unreadable": "why"}.get(kind, "same as")]
         cells = [[str(r["suggestion"] or r["other"])] for r in own]
-        if kind == "no-class":
+        if kind == "two-classes":
+            header, cells = ["same as", "label"], [[str(r["other"]), str(r["other_label"])] for r in own]
+        if kind == "none-of-these":
             header, cells = ["nearest class"], [[f"cosine {r['score']:.2f}"] for r in own]
         images = [[str(r["path"]), str(r["label"]), *cell] for r, cell in zip(own, cells, strict=True)]
         table(kind, ["image", "label", *header], images[:SHOWN], right=9)

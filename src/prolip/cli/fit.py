@@ -97,10 +97,10 @@ def _held_out(figures: Figures) -> str:
     low, high = figures.accuracy_interval or (0.0, 1.0)
     interval = f"95 % interval {percent(low)} to {percent(high)} %"
     if figures.too_few:
-        correct = round(figures.accuracy * figures.images)
-        return f"unknown: {correct} of {figures.images} held-out images are classified correctly ({interval})"
-    zero_shot = f"zero-shot {percent(figures.zero_shot_accuracy)} %"
-    return f"{percent(figures.accuracy)} % of held-out images ({interval}), {zero_shot}"
+        images = figures.independent or figures.images
+        correct = round((figures.held_out_accuracy or 0.0) * images)
+        return f"unknown: {correct} of {images} held-out images are classified correctly ({interval})"
+    return f"{percent(figures.accuracy)} % ({interval}), zero-shot {percent(figures.zero_shot_accuracy)} %"
 
 
 def _in_words(figures: Figures) -> str:
@@ -111,10 +111,14 @@ def _in_words(figures: Figures) -> str:
             f"So few images do not show how good the model is: of 100 new images it may classify "
             f"anything from {span} correctly. Ten images of each class are a good start."
         )
-    return (
+    words = (
         f"Of 100 new images like these, it should classify {span} correctly; without the training images, "
-        f"about {100 * (figures.zero_shot_accuracy or 0):.0f}. Each image was predicted by a fit without it."
+        f"about {100 * (figures.zero_shot_accuracy or 0):.0f}. Held out, each predicted by a fit on fewer "
+        f"images, {percent(figures.held_out_accuracy)} % are correct."
     )
+    if figures.learned_little:
+        words += " That may be guessing: the model has learned little. Check the labels, or add images."
+    return words
 
 
 def _unlabelled(pool: dict[str, Any] | None) -> list[list[str]]:
@@ -142,6 +146,15 @@ def _images(counts: list[tuple[Any, int]]) -> str:
     return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
 
 
+def _near_copies(info: dict[str, Any]) -> list[list[str]]:
+    """Say how many different images there are."""
+    if not (grouped := info.get("near_copies", 0)):
+        return []
+    count = info["independent"] - (info["images"] - grouped)
+    advice = "photos of other moments and places teach the model more"
+    return [["", f"{grouped} are near-copies (or of one group) and count as {count}: {advice}"]]
+
+
 def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | None) -> None:
     """Print the held-out accuracy of each class; of many classes, the worst."""
     if not found:
@@ -159,7 +172,7 @@ def _per_class(counts: list[tuple[Any, int]], found: tuple[float | None, ...] | 
 def _report(clf: FewShotClassifier, source: str | None, out: Path) -> None:
     info, counts, held_out = clf.info_, _counts(clf), clf.confidence_
     if held_out.figures.too_few:
-        warn(f"{counted(held_out.figures.images)} are too few to measure the accuracy")
+        warn(f"{counted(held_out.figures.independent or 0)} are too few to measure the accuracy")
     single = [str(name) for name, n in counts if n == 1]
     if single:
         warn(
@@ -174,6 +187,7 @@ def _report(clf: FewShotClassifier, source: str | None, out: Path) -> None:
     rows = [
         ["classes", ", ".join(map(str, clf.model_.classes)) if source is None else f"{info['classes']}"],
         ["images", _images(counts)],
+        *_near_copies(info),
         *([["method", _describe(info)], ["fit", f"{info['seconds']:.2f} s"]] if OUTPUT.get().verbose else []),
         *_unlabelled(info.get("unlabelled")),
         ["accuracy", _held_out(held_out.figures)],

@@ -84,6 +84,14 @@ def as_groups(groups: Any, n: int) -> Array:
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
+def group_weights(groups: Array, y: Array) -> Array:
+    """Return what each image counts [n], so that the images of a group and class count as one together."""
+    cells = np.stack([groups, y])
+    _, place, sizes = np.unique(cells, axis=1, return_inverse=True, return_counts=True)
+    weights: Array = 1 / sizes[place.reshape(-1)]
+    return weights
+
+
 def unit_rows(x: Array) -> Array:
     """Scale rows to unit length; a zero row stays zero."""
     return x / np.maximum(row_lengths(x), 1e-12)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from prolip.core.arrays import Array, as_features, as_groups, as_labels, read_only, require_directions
+from prolip.core.arrays import (
+    Array,
+    as_features,
+    as_groups,
+    as_labels,
+    group_weights,
+    read_only,
+    require_directions,
+)
 from prolip.core.errors import InputError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -130,10 +138,7 @@ class Task:
     @cached_property
     def weights(self) -> Array:
         """What each image counts [n], so that the images of a group and class count as one together."""
-        _, place, sizes = np.unique(
-            self.groups * self.classes + self.y, return_inverse=True, return_counts=True
-        )
-        return read_only(1 / sizes[place])
+        return read_only(group_weights(self.groups, self.y))
 
     @property
     def independent(self) -> int:

@@ -22,7 +22,7 @@ _HOMES = {
     "fit_temperature": "calibration",
     "learning_curve": "curve",
     "macro_f1": "metrics",
-    "near_duplicates": "duplicates",
+    "near_copies": "near_copies",
     "per_class_accuracy": "metrics",
     "suggest": "suggestions",
     "wilson": "metrics",

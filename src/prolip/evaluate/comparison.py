@@ -3,8 +3,9 @@
 The figures of the default are those that a fit reports: its held-out accuracy. Every other method is fitted
 on the rest of each fold, with its hyperparameter search inside that rest (nested cross-validation), since the
 best of a grid looks too good on the folds that chose it: with 4 images per class, linear_probe by 1 to 6
-points and gda by 0 to 4. The folds of the default choose nothing but the scale of its predictions. The same
-images are held out for all, so that the gap between two methods is judged by the images on which they differ.
+points and gda by 0 to 4. The folds of the default choose nothing but the scale of its predictions.
+Near-copies count as one image. The same images are held out for all, so that the gap between two methods is
+judged by the images on which they differ.
 
 The default, on the first model, is recommended unless another candidate is better by more than MIN_GAP, and
 beyond chance: the gap must exceed the one-sided 5 % quantile of its paired standard error, divided among all
@@ -28,6 +29,7 @@ from prolip.core.arrays import Array, softmax
 from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_factor, fit_temperature
+from prolip.evaluate.confidence import fold_share
 from prolip.methods.base import Progress
 from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import single_thread
@@ -76,9 +78,9 @@ class CandidateScore:
     candidate: Candidate
     model: str
     accuracy: float
-    low: float  # Wilson's interval of the accuracy
+    low: float  # 95 % interval of the accuracy
     high: float
-    gap: float  # accuracy over the default's, on the same images
+    gap: float  # held-out accuracy over the default's, on the same images
     error: float  # its paired standard error
     calibration_error: float  # at the temperature that held-out images say
     calibration_error_floor: float  # what chance alone gives
@@ -99,7 +101,7 @@ class Comparison(Tabular):
     scores: tuple[CandidateScore, ...]
     chosen: CandidateScore
     why: str
-    images: int  # held out, each once
+    images: int  # held out, each once; near-copies count as one
     classes: int
     shots: float
     left_out: dict[str, str]  # methods that could not be fitted, and why
@@ -185,7 +187,8 @@ def compare_models(
                 continue
             held_out, fitted, seconds = fit
             known = {"seconds": seconds, "open_class": method.open_class, "exports": exports(fitted)}
-            scores.append(_score(candidate, facts.name, held_out, correct, **known))
+            share, weights = fold_share(fitted, task), task.weights[held_out.images]
+            scores.append(_score(candidate, facts.name, held_out, weights, share, correct, **known))
             if correct is None:
                 correct = held_out.logits.argmax(axis=1) == held_out.y
         if progress is not None:
@@ -195,7 +198,7 @@ def compare_models(
     default = scores[0]
     chosen, why = choose(default, scores[1:], compared)
     ranked = tuple(sorted(scores, key=lambda each: -each.accuracy))
-    images = sum(len(held) for _, held in parts)
+    images = round(sum(task.weights[held].sum() for _, held in parts))
     decided = not metrics.too_few(images, (default.low, default.high))
     if not decided:
         chosen = default
@@ -268,23 +271,34 @@ def _nested(
 
 
 def _score(
-    candidate: Candidate, model: str, held_out: HeldOutPredictions, default: Array | None, **known: Any
+    candidate: Candidate,
+    model: str,
+    held_out: HeldOutPredictions,
+    weights: Array,
+    share: float,
+    default: Array | None,
+    **known: Any,
 ) -> CandidateScore:
-    """Compute the figures; `default` [m] marks what the default predicts correctly, None for itself."""
+    """Compute the figures, by the weights [m] of the images, of which each fit had a `share`.
+
+    `default` [m] marks what the default predicts correctly, None for itself.
+    """
     hits = held_out.logits.argmax(axis=1) == held_out.y
-    accuracy, n = float(hits.mean()), len(hits)
-    gap = hits.astype(float) - (hits if default is None else default)
-    probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y))
-    low, high = metrics.wilson(float(hits.sum()), n)
+    n = float(weights.sum())
+    accuracy, (low, high) = metrics.expected_accuracy(float(weights @ hits) / n, n, share)
+    gaps = hits.astype(float) - (hits if default is None else default)
+    gap = float(weights @ gaps) / n
+    variance = float(weights @ np.square(gaps - gap)) / max(n - 1, 1)
+    probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y, weights))
     return CandidateScore(
         candidate,
         model,
         accuracy,
         low,
         high,
-        gap=float(gap.mean()),
-        error=float(gap.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0,
-        calibration_error=metrics.calibration_error(probabilities, held_out.y),
-        calibration_error_floor=metrics.calibration_floor(probabilities),
+        gap=gap,
+        error=math.sqrt(variance / n),
+        calibration_error=metrics.calibration_error(probabilities, held_out.y, weights),
+        calibration_error_floor=metrics.calibration_floor(probabilities, weights),
         **known,
     )

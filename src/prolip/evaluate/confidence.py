@@ -8,9 +8,10 @@ from typing import Any
 
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, softmax
-from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature, prior_deviation
+from prolip.evaluate.calibration import ONE_SHOT, fit_factor, fit_temperature, prior_width
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
+from prolip.solvers.folds import fold_count
 
 _SAVED = "out_of_distribution."  # before the names of its arrays in saved models
 _ARRAYS = [each.name for each in fields(OutOfDistribution)]
@@ -39,15 +40,19 @@ class Confidence:
             if isinstance(fitted, Projected) and fitted.fit_scale is None:
                 temperature = ONE_SHOT if fitted.tuned or fitted.adapter is not None else 1.0
             return cls(temperature, out_of_distribution, held_out=held_out)
-        as_fitted = held_out.logits * fit_factor(fitted)
-        temperature = fit_temperature(as_fitted, held_out.y, deviation=prior_deviation(fitted))
-        temperature /= fit_factor(fitted)
+        factor, weights = fit_factor(fitted), task.weights[held_out.images]
+        as_fitted = held_out.logits * factor
+        temperature = (
+            fit_temperature(as_fitted, held_out.y, weights, prior_width(fitted), own=factor) / factor
+        )
         zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, held_out.images])
         figures = Figures.of(
             softmax(held_out.logits / temperature),
             held_out.y,
             zero_shot=zero_shot,
             uncalibrated=softmax(held_out.logits),
+            weights=weights,
+            share=fold_share(fitted, task),
         )
         return cls(temperature, out_of_distribution, figures, held_out)
 
@@ -80,3 +85,8 @@ class Confidence:
         complete = {name: tensor for name, tensor in found.items() if tensor is not None}
         out = OutOfDistribution(**complete) if len(complete) == len(found) else None
         return cls(temperature, out, figures)
+
+
+def fold_share(fitted: Fitted, task: Task) -> float:
+    """Return the fraction of the images that a fit without a fold has; 1 for a model that learns nothing."""
+    return 1.0 if fitted.method == "zero_shot" else 1 - 1 / fold_count(task)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
+import numpy as np
+
 from prolip.core import InputError
 from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
@@ -26,8 +28,10 @@ class Figures:
     """
 
     images: int = 0  # number of images; without any, there are no other figures
-    accuracy: float | None = None
-    accuracy_interval: tuple[float, float] | None = None  # Wilson's, 95 %
+    independent: int | None = None  # the same, with each group of near-copies counted as one
+    accuracy: float | None = None  # for held-out images, what is to be expected of the fit on all
+    accuracy_interval: tuple[float, float] | None = None  # 95 %
+    held_out_accuracy: float | None = None  # that of fits on parts of the images; None for test images
     balanced_accuracy: float | None = None
     macro_f1: float | None = None
     zero_shot_accuracy: float | None = None
@@ -50,26 +54,38 @@ class Figures:
         zero_shot: Array,
         uncalibrated: Array,
         rejected: Array | None = None,
+        weights: Array | None = None,
+        share: float | None = None,
         **about: Any,
     ) -> Figures:
         """Compute the figures of calibrated probabilities [n, K] and labels [n].
 
         `zero_shot` and `uncalibrated` [n, K] are logits or probabilities of the same images before the fit
-        and before the calibration; `rejected` [n] marks those that seem out-of-distribution.
+        and before the calibration; `rejected` [n] marks those that seem out-of-distribution. `weights` [n] is
+        what each image counts (`Task.weights`). For held-out images, `share` is the fraction of all training
+        images that each was predicted from.
         """
-        counts = metrics.confusion(probabilities, y)
+        weights = np.ones(len(y)) if weights is None else weights
+        counts = metrics.confusion(probabilities, y, weights)
+        independent = float(weights.sum())
+        accuracy = measured = metrics.accuracy(probabilities, y, weights)
+        interval = metrics.wilson(measured * independent, independent)
+        if share is not None:
+            accuracy, interval = metrics.expected_accuracy(measured, independent, share)
         return cls(
             images=len(y),
-            accuracy=metrics.accuracy(probabilities, y),
-            accuracy_interval=metrics.wilson(float(counts.trace()), len(y)),
-            balanced_accuracy=metrics.balanced_accuracy(probabilities, y),
+            independent=round(independent),
+            accuracy=accuracy,
+            accuracy_interval=interval,
+            held_out_accuracy=None if share is None else measured,
+            balanced_accuracy=metrics.balanced_accuracy(probabilities, y, weights),
             macro_f1=metrics.macro_f1(counts),
-            zero_shot_accuracy=metrics.accuracy(zero_shot, y),
-            per_class=tuple(metrics.per_class_accuracy(probabilities, y)),
-            counts=tuple(counts.sum(axis=1).tolist()),
-            calibration_error=metrics.calibration_error(probabilities, y),
-            calibration_error_before=metrics.calibration_error(uncalibrated, y),
-            calibration_error_floor=metrics.calibration_floor(probabilities),
+            zero_shot_accuracy=metrics.accuracy(zero_shot, y, weights),
+            per_class=tuple(metrics.per_class_accuracy(probabilities, y, weights)),
+            counts=tuple(np.bincount(y, minlength=len(counts)).tolist()),
+            calibration_error=metrics.calibration_error(probabilities, y, weights),
+            calibration_error_before=metrics.calibration_error(uncalibrated, y, weights),
+            calibration_error_floor=metrics.calibration_floor(probabilities, weights),
             rejected=None if rejected is None else float(rejected.mean()),
             **about,
         )
@@ -77,7 +93,15 @@ class Figures:
     @property
     def too_few(self) -> bool:
         """Whether the images are too few to say how accurate the model is."""
-        return bool(self.images) and metrics.too_few(self.images, self.accuracy_interval or (0.0, 1.0))
+        count = self.images if self.independent is None else self.independent
+        return bool(count) and metrics.too_few(count, self.accuracy_interval or (0.0, 1.0))
+
+    @property
+    def learned_little(self) -> bool:
+        """Whether the accuracy may be that of always predicting the class with the most images."""
+        if self.accuracy_interval is None or not self.counts:
+            return False
+        return self.accuracy_interval[0] <= max(self.counts) / sum(self.counts)
 
     def select(self, classes: Sequence[int | None]) -> Figures:
         """Return the figures of these classes, by their old index; None is a new class without images."""

@@ -5,9 +5,10 @@ The score of an image is its largest cosine to the mean support feature of a cla
     score(x) = max_k  x . c_k,      c_k = normalize(mean of the unit features of class k),  |x| = 1
 
 An image is rejected if its score is below that of all but a fraction (5 %) of the support images, each scored
-with the mean of its class taken without it. So only the support set is needed. A given rate of false accepts
-needs out-of-distribution images to count: there each class in turn is one, scored by the means of the others.
-Those are similar to the classes; unrelated images are rejected more often.
+with the mean of its class taken without it and its group (its near-copies). So only the support set is
+needed. A given rate of false accepts needs out-of-distribution images to count: there each class in turn is
+one, scored by the means of the others. Those are similar to the classes; unrelated images are rejected more
+often.
 
 Why not the probabilities: they only say which class is nearest. On the built-in sets, with five of ten
 classes unknown, or all of the other set, at 5 % and 16 images per class: the largest probability accepted 17
@@ -122,7 +123,9 @@ def _support_scores(task: Task) -> tuple[Array, Array, Array]:
     x = _directions(task.x[0], task.linear)
     sums = one_hot_sum(x, task.y, task.classes)
     means = unit_rows(sums)
-    own = unit_rows(sums[task.y] - x)  # zero for the only image of a class
+    cells, cell_of = np.unique(task.groups * task.classes + task.y, return_inverse=True)
+    alike = one_hot_sum(x, cell_of, len(cells))[cell_of]
+    own = unit_rows(sums[task.y] - alike)  # zero for the only group of a class
     cosines = x @ means.T
     cosines[np.arange(task.n), task.y] = -1.0
     others = cosines.max(axis=1)  # the best of the other classes

@@ -1,27 +1,36 @@
-"""The report on a folder of labelled images: label errors, duplicates and other findings of a check."""
+"""The report on a folder of labelled images: label errors, near-copies and other findings of a check."""
 
 from typing import Any
 
-from prolip.api.check import COPY, LEAK, NO_CLASS, SMALL, TWO_CLASSES, UNREADABLE, WRONG_LABEL, Check
+from prolip.api.check import (
+    LABEL_ERROR,
+    NEAR_COPY,
+    NONE_OF_THESE,
+    SMALL,
+    TRAIN_AND_TEST,
+    TWO_CLASSES,
+    UNREADABLE,
+    Check,
+)
 from prolip.report.html import Html, percent, table, tag
 from prolip.report.page import cards, gallery, page, section
 from prolip.report.thumbnails import thumbnails
 
 SHOWN = 200  # rows of a kind
-GROUP = 8  # copies of one image
+GROUP = 8  # near-copies of one image
 LISTED = 50  # files that cannot be read
 
 SECTIONS = {  # title and note
-    WRONG_LABEL: (
+    LABEL_ERROR: (
         "Label errors",
         "Held-out predictions and similar images contradict these labels, the most doubtful first. The label "
         "quality is the probability that both together give the label.",
     ),
-    TWO_CLASSES: ("Duplicates in two classes", "The same image under two labels: one of them is wrong."),
-    LEAK: ("Duplicates in train and test", "A test on training images is optimistic."),
-    COPY: ("Duplicates within a class", "The same image again adds nothing."),
-    NO_CLASS: (
-        "Out of distribution",
+    TWO_CLASSES: ("Near-copies in two classes", "The same image under two labels: one of them is wrong."),
+    TRAIN_AND_TEST: ("Near-copies in train and test", "A test on training images is optimistic."),
+    NEAR_COPY: ("Near-copies within a class", "All near-copies of an image count as one."),
+    NONE_OF_THESE: (
+        "None of these",
         "Unlike every class, including their own: the cosine to the nearest class is far below that of other "
         "images.",
     ),
@@ -52,7 +61,7 @@ def check_page(check: Check, *, title: str, source: str) -> str:
 def _rows(check: Check, kind: str) -> list[list[int]]:
     """List the images of a kind in rows: one for a finding, or all copies of one image."""
     found = [one.image for one in check.of_kind(kind)]
-    if kind in (WRONG_LABEL, NO_CLASS):
+    if kind in (LABEL_ERROR, NONE_OF_THESE):
         return [[i] for i in found[:SHOWN]]
     return [group[:GROUP] for group in check.groups if set(found) & set(group)][:SHOWN]
 
@@ -60,11 +69,11 @@ def _rows(check: Check, kind: str) -> list[list[int]]:
 def _image(check: Check, kind: str, i: int, small: dict[int, str]) -> dict[str, Any]:
     one = next((one for one in check.of_kind(kind) if one.image == i), None)
     lines = [[str(check.labels[i]), "bad" if kind == TWO_CLASSES else ""]]
-    if one is not None and kind == WRONG_LABEL:
+    if one is not None and kind == LABEL_ERROR:
         lines = [[f"label: {check.labels[i]}", "bad"], [f"probably {one.suggestion}", "good"]]
     if one is not None and one.score is not None:
         score = f"cosine {one.score:.3f}"
-        if kind == WRONG_LABEL:
+        if kind == LABEL_ERROR:
             below = "" if one.score >= 1e-4 else "below "
             score = f"label quality {below}{percent(max(one.score, 1e-4), 2)}"
         lines.append([score, ""])
@@ -86,7 +95,7 @@ def _findings(check: Check, kind: str, places: list[list[int]]) -> Html:
     count, (title, note) = len(check.of_kind(kind)), SECTIONS[kind]
     if not count:
         return Html("")
-    if kind in (WRONG_LABEL, NO_CLASS):
+    if kind in (LABEL_ERROR, NONE_OF_THESE):
         shown = gallery([i for row in places for i in row])
     else:
         rows = (tag("div", class_="pair", data_images=",".join(map(str, row))) for row in places)

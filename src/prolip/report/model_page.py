@@ -233,9 +233,9 @@ def _learning_curve(curve: Curve | str) -> Html:
     note = (
         "Would more images help? Dots are fits on fewer of the training images, evaluated on the others; the "
         "last one is the held-out accuracy of the training images, whatever images are above. The dashed "
-        "line is a forecast, with its 90 % interval."
+        "line is a forecast, with its 95 % interval."
     )
-    header = ["images per class", "accuracy", "90 % interval", "gain, points"]
+    header = ["images per class", "accuracy", "95 % interval", "gain, points"]
     return section("Learning curve", chart("learningCurve", curve.report()), table(header, rows), note=note)
 
 

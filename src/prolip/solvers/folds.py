@@ -23,8 +23,7 @@ def assign_folds(task: Task, seed: int) -> Array:
     key = (50 * sample_keys(task.x[0], seed)) % 1.0
     members = [np.flatnonzero(task.y == label) for label in range(task.classes)]
     groups = [np.unique(task.groups[images]) for images in members]
-    several = [len(own) for own in groups if len(own) > 1]
-    folds = min(FOLDS, int(np.median(several))) if several else FOLDS
+    folds = fold_count(task)
     fold_of = np.full(task.n, -1)  # of groups
     first = np.full(task.n, np.inf)
     np.minimum.at(first, task.groups, key)
@@ -45,6 +44,14 @@ def assign_folds(task: Task, seed: int) -> Array:
     held_out = fold >= 0
     fold[held_out] = np.unique(fold[held_out], return_inverse=True)[1]  # no fold without images
     return fold
+
+
+def fold_count(task: Task) -> int:
+    """How many folds there are: FOLDS, or as many as the middle class has groups."""
+    pairs = np.unique(np.stack([task.y, task.groups]), axis=1)
+    counts = np.bincount(pairs[0])
+    several = counts[counts > 1]
+    return min(FOLDS, int(np.median(several))) if len(several) else FOLDS
 
 
 def canonical_order(task: Task) -> Array:
