@@ -163,7 +163,9 @@ def label(data):
         for i in range(20):
             time.sleep(0.6 if i % 2 else 0.05)  # also in the middle of slow figures
             began = time.perf_counter()
-            client.json("POST", "/api/edit/label_images", {"images": [images[i]], "label": labels[(i + 3) % 10]})
+            client.json(
+                "POST", "/api/edit/label_images", {"images": [images[i]], "label": labels[(i + 3) % 10]}
+            )
             revision = client.json("GET", "/api/project")["revision"]
             while True:
                 line = events.readline()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import os
+import random
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -385,6 +387,24 @@ def test_pipes_devices_and_links_to_themselves_are_no_images(tmp_path):
     for name in ("pipe", "zero", "loop"):
         with pytest.raises(ImageError):
             load_image(tmp_path / f"{name}.jpg")
+
+
+def test_damaged_images_are_read_or_refused():
+    """Bytes changed, cut out and put in, most of them in the header: no other error, and no long work."""
+    rng, picture = random.Random(0), Image.fromarray(PICTURE.repeat(30, axis=0).repeat(40, axis=1))
+    kinds = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "JPEG2000", "TGA", "PCX", "PPM", "QOI", "DDS")
+    originals, refused, began = [HEIC, *(saved(picture, kind) for kind in kinds)], 0, time.thread_time()
+    for number in range(650):
+        data = bytearray(originals[number % len(originals)])
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(min(len(data), rng.choice([64, 400, 10**6])))
+            data[at : at + rng.choice([0, 1, 4, 30])] = rng.choice([b"", rng.randbytes(4), b"\xff" * 4])
+        try:
+            load_image(bytes(data), near=100)
+        except ImageError:
+            refused += 1
+    assert refused > 200
+    assert time.thread_time() - began < 30
 
 
 def test_a_small_copy_has_no_metadata():

@@ -23,7 +23,7 @@ from robustness.process import share_encoder
 from robustness.writers import careless, killed, library_kills
 
 KINDS = ("library", "kills", "once", "disk", "user", "vanish", "many")
-QUICK = ["overwrite", "predict csv", "export over", "bench"]
+QUICK = ["overwrite", "predict csv", "export over"]
 MEMORY = Path("/dev/shm")  # where trials are made, if it exists: nothing waits for a disk
 FAULTS = ("traceback", "hang", "lost or doubled", "silent change", "failure")
 
@@ -54,8 +54,10 @@ def main() -> None:
         trials: dict[str, Callable[[], list[Tally]]] = {
             "careless": lambda: [killed(careless(), folder / "careless")],
             "library": lambda: library_kills(folder / "library"),
-            "kills": lambda: kill_trials(kills, options.kills, options.seed, not quick, quick),
-            "once": lambda: at_once_trials(kills, options.at_once, 4, quick and ["predict csv"]),
+            "kills": lambda: kill_trials(kills, options.kills, options.seed, quick),
+            "once": lambda: at_once_trials(
+                kills, options.at_once, 4, ["overwrite"] if quick else ["fit", "overwrite", "add"]
+            ),
             "disk": lambda: full_disk_trials(kills, 1 + options.kills // 50, options.seed, quick),
             "user": lambda: [] if quick else permission_trials(kills),
             "vanish": lambda: vanishing_trials(kills, 1 + options.kills // 20, options.seed),

@@ -10,9 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,9 +114,6 @@ class Checks:
                 self._folder("export onnx", "out"), (0, 2)),
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
                 self._folder("export over", "export")),
-            Job("bench", ("bench", "run", "validation_free", "--data", ".", "--datasets", "photos",
-                          "--methods", "zero_shot", "prolip", "--shots", "1", "2", "--seeds", "1", "--jobs",
-                          "0", "--results", "results.sqlite"), self._results("bench")),
         ]  # fmt: skip
         if (self.start / "clip").exists():
             target = ("export", "clip", "--to", "open_clip", "-o", "libraries", "--force")
@@ -175,20 +170,6 @@ class Checks:
                 yield f"{name} is a mixture"
             if old:
                 yield from _notes(folder / name)
-
-        return check
-
-    def _results(self, job: str) -> Callable[[Path, bool], Iterator[str]]:
-        def check(folder: Path, done: bool) -> Iterator[str]:
-            if not done or not (folder / "results.sqlite").exists():
-                return
-            with closing(sqlite3.connect(folder / "results.sqlite")) as db:
-                rows = db.execute("SELECT run, status, result FROM runs ORDER BY run").fetchall()
-            found = [
-                (key, status, json.loads(result or "{}").get("accuracy")) for key, status, result in rows
-            ]
-            if found != self._undisturbed(job, found):
-                yield "results are lost, doubled or differ"
 
         return check
 

@@ -23,7 +23,7 @@ def trials(*arguments):
     ("kinds", "lines"),
     [
         (["library"], ["kills at every change"]),
-        (["kills"], ["kills: overwrite", "kills: bench"]),
+        (["kills"], ["kills: overwrite", "kills: export over"]),
         (["once", "disk", "vanish", "many"], ["4 at once", "full disk", "vanish", "500 files"]),
     ],
 )
