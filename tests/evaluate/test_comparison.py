@@ -20,7 +20,7 @@ from prolip.evaluate.comparison import (
     choose,
     compare_models,
 )
-from prolip.export.write import formats
+from prolip.export.formats import formats
 from prolip.methods.base import Method
 from prolip.methods.classifiers import LinearClassifier
 from prolip.solvers.folds import assign_folds

@@ -1,12 +1,14 @@
 """The files of a web export; tests/pages has the page itself."""
 
+import base64
+import hashlib
 import json
 import re
 
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip import FewShotClassifier, UsageError
+from prolip import FewShotClassifier, ModelError, UsageError
 from prolip.export import web
 
 
@@ -34,46 +36,51 @@ def page_of(folder):
     return json.loads(described), policy
 
 
-def test_by_default_the_runtime_is_that_of_a_cdn(clf, tmp_path):
-    assert clf.export(tmp_path / "site", to="web") == ["README.md", "classifier.onnx", "index.html"]
+def test_without_a_runtime_it_is_that_of_a_cdn(clf, tmp_path):
+    assert clf.export(tmp_path / "site", to="web") == ["README.md", "index.html"]
     page, policy = page_of(tmp_path / "site")
     assert page["labels"] == list(clf.classes_)
     assert "</script><b>" in page["labels"]
     assert page["parts"]["wasm"]["url"] == f"{web.CDN}ort-wasm-simd-threaded.wasm"
-    assert page["parts"]["model"]["url"] == "./classifier.onnx"
-    assert all(part["integrity"].startswith("sha384-") for part in page["parts"].values())
-    assert policy == "'self' https://cdn.jsdelivr.net"
-
-
-def test_the_runtime_and_a_base_url(clf, runtime, tmp_path):
-    written = clf.export(tmp_path / "site", to="web", runtime=runtime, base_url="https://example.org/a")
-    assert {name for name, _ in web.RUNTIME.values()} < set(written)
-    page, policy = page_of(tmp_path / "site")
-    assert page["parts"]["model"]["url"] == "https://example.org/a/classifier.onnx"
-    assert page["parts"]["script"]["url"] == "https://example.org/a/ort.wasm.bundle.min.mjs"
-    assert policy == "https://example.org"
+    assert page["parts"]["wasm"]["integrity"].startswith("sha384-")
+    assert page["parts"]["model"].keys() == {"data"}
+    assert policy == "https://cdn.jsdelivr.net"
 
 
 def test_a_single_file_has_everything_inside(clf, runtime, tmp_path):
-    found = clf.export(tmp_path / "site", to="web", runtime=runtime, single_file=True)
+    found = clf.export(tmp_path / "site", to="web", runtime=runtime)
     assert found == ["README.md", "index.html"]
     page, policy = page_of(tmp_path / "site")
     assert all(part.keys() == {"data"} for part in page["parts"].values())
     assert policy == "'none'"
-    both = clf.export(tmp_path / "both", to=["onnx", "web"], runtime=runtime, single_file=True)
-    assert {"classifier.onnx", "image.onnx", "index.html"} < set(both)
+    both = clf.export(tmp_path / "both", to=["onnx", "web"], runtime=runtime)
+    assert both == ["README.md", "classifier.onnx", "index.html"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"single_file": True},
-        {"base_url": "ftp://example.org"},
-        {"runtime": "nowhere"},
-        {"to": "onnx", "base_url": "https://example.org"},
-    ],
-)
-def test_options_that_do_not_fit_are_refused(clf, tmp_path, options):
+def test_a_large_model_is_beside_the_page(clf, runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr(web, "INSIDE", 1000)
+    found = clf.export(tmp_path / "site", to="web", runtime=runtime)
+    assert found == ["README.md", "classifier.onnx", "index.html"]
+    page, policy = page_of(tmp_path / "site")
+    assert page["parts"]["model"]["url"] == "./classifier.onnx"
+    assert policy == "'self'"
+
+
+@pytest.mark.parametrize("options", [{"runtime": "nowhere"}, {"to": "onnx", "runtime": "nowhere"}])
+def test_a_runtime_that_is_not_there_is_refused(clf, tmp_path, options):
     with pytest.raises(UsageError):
         clf.export(tmp_path / "site", **{"to": "web", **options})
     assert not (tmp_path / "site").exists()
+
+
+def test_a_downloaded_runtime_is_checked_and_used(clf, runtime, tmp_path, monkeypatch):
+    monkeypatch.setattr(web, "CDN", (runtime / "dist").as_uri() + "/")
+    with pytest.raises(ModelError):
+        web.download_runtime()  # of another content
+    assert web.find_runtime() is None
+    digest = base64.b64encode(hashlib.sha384(b"runtime " * 1000).digest()).decode()
+    known = {part: (name, f"sha384-{digest}") for part, (name, _) in web.RUNTIME.items()}
+    monkeypatch.setattr(web, "RUNTIME", known)
+    web.download_runtime()
+    clf.export(tmp_path / "site", to="web")
+    assert page_of(tmp_path / "site")[1] == "'none'"

@@ -18,7 +18,8 @@ from prolip.core.arrays import softmax, unit_rows
 from prolip.core.errors import UnknownNameError
 from prolip.encoders import load
 from prolip.export.card import model_card
-from prolip.export.write import export
+from prolip.export.formats import Export
+from prolip.export.formats import export as write
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import WriteError
 from tiny_models import TEXT, write_clip, write_folder, write_siglip
@@ -61,6 +62,11 @@ MODELS = {
         "text_cfg": TEXT,
     },
 }  # fmt: skip
+
+
+def export(path, encoder, fitted, config, to, force=False):
+    """Write a model in some formats, with all of its graphs."""
+    return write(path, Export(encoder, fitted, config, all_graphs=True), to, force=force)
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +264,7 @@ def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
 @pytest.mark.parametrize(
     ("to", "writer"),
     [
-        ("open_clip", "prolip.export.write.write_bytes"),  # the card, written last
+        ("open_clip", "prolip.export.formats.write_bytes"),  # the card, written last
         ("open_clip", "safetensors.torch.save_file"),
         ("onnx", "torch.onnx.ONNXProgram.save"),
     ],
@@ -279,7 +285,7 @@ def test_an_export_that_computes_something_else_is_not_kept(model, tmp_path, mon
     encoder = model("vit")
     fitted, _ = fit(encoder)
     monkeypatch.setattr(
-        "prolip.export.checkpoint.load_checkpoint", lambda *_: model("vit")
+        "prolip.export.formats.load_checkpoint", lambda *_: model("vit")
     )  # not the adapted one
     with pytest.raises(ModelError):
         export(tmp_path / "out", encoder, fitted, CONFIG, ["open_clip"])

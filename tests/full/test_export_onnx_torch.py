@@ -29,7 +29,7 @@ def fitted(encoder):
 
 def test_weights_too_large_for_one_file_go_to_a_file_beside(encoder, fitted, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_torch, "_ONE_FILE", 0)
-    write_graphs(tmp_path, encoder, fitted, 1.25, {"classes": list(CLASSES)})
+    write_graphs(tmp_path, encoder, fitted, 1.25, {"classes": list(CLASSES)}, all_graphs=True)
     assert any(file.suffix == ".data" for file in tmp_path.iterdir())
     _, pixels = tower_task(encoder)
     for name in ("classifier.onnx", "classifier_batch.onnx", "image.onnx", "text.onnx"):

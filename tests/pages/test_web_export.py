@@ -35,8 +35,10 @@ def clf():
 def pages(clf, tmp_path_factory):
     """The address of each kind of page: a folder on a host, and a single file."""
     root = tmp_path_factory.mktemp("web")
-    clf.export(root / "site", to="web", runtime=RUNTIME)
-    clf.export(root / "single", to="web", runtime=RUNTIME, single_file=True)
+    clf.export(root / "single", to="web", runtime=RUNTIME)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web, "INSIDE", 1000)  # as for a large model
+        clf.export(root / "site", to="web", runtime=RUNTIME)
     clf.export(root / "cdn", to="web")
 
     class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -182,10 +182,6 @@ def share_encoder() -> object:
     import onnxruntime  # noqa: F401
     import scipy.optimize  # noqa: F401
 
-    import prolip.api.prediction_file
-    import prolip.cli
-    import prolip.export.onnx
-    import prolip.export.write  # noqa: F401
     from prolip import encoders
 
     encoder, load = encoders.load("offline", "cpu"), encoders.load

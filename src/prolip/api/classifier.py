@@ -398,27 +398,24 @@ class FewShotClassifier(Parameters):
         force: bool = False,
         evaluation: dict[str, Any] | None = None,
         runtime: str | Path | None = None,
-        single_file: bool = False,
-        base_url: str | None = None,
+        all_graphs: bool = False,
         weights: str | None = None,
     ) -> list[str]:
         """Export the adapted model for other programs; return the names of the files.
 
         `to` is "hf", "open_clip", "onnx", "web", or several of them.
-        `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "web": `runtime`,
-        a folder with the package onnxruntime-web that the page uses instead of a CDN; `single_file` puts
-        everything into index.html; `base_url` is where the other files will be. For "hf" and "open_clip" of a
+        `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "onnx":
+        `all_graphs` also writes those of batches, images and texts. For "web": `runtime`, a folder with the
+        package onnxruntime-web, which goes into the page instead of a CDN. For "hf" and "open_clip" of a
         model on ONNX graphs: `weights`, the same model in one of these libraries, like
         "hf:openai/clip-vit-base-patch32"; that of a short name is known, and used without `weights` if it was
         downloaded before.
         """
-        from prolip.export.web import WebOptions
-
-        web = WebOptions.of(runtime, single_file, base_url)
         targets = [to] if isinstance(to, str) or to is None else list(to)
         return saving.export(
-            self._model(), path, targets, force=force, evaluation=evaluation, web=web, weights=weights
-        )
+            self._model(), path, targets, force=force, evaluation=evaluation, runtime=runtime,
+            all_graphs=all_graphs, weights=weights,
+        )  # fmt: skip
 
     # Parts of the model
 

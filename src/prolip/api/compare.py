@@ -11,7 +11,7 @@ from prolip.data import ImageSet
 from prolip.encoders import Encoder, check_model, is_packaged
 from prolip.encoders.pretrained import MODELS
 from prolip.evaluate.comparison import DEFAULT, Candidate, Comparison, Exports, ModelFacts, compare_models
-from prolip.export.write import formats
+from prolip.export.formats import formats
 from prolip.io.progress import Progress
 
 

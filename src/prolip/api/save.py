@@ -24,7 +24,6 @@ from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
-from prolip.export.web import WebOptions
 from prolip.io.progress import Progress
 
 
@@ -167,21 +166,25 @@ def export(
     *,
     force: bool = False,
     evaluation: dict[str, Any] | None = None,
-    web: WebOptions | None = None,
+    runtime: str | Path | None = None,
+    all_graphs: bool = False,
     weights: str | None = None,
 ) -> list[str]:
-    """Export the model, as `prolip.export.write.export` does; return the names of the files."""
-    from prolip.export.write import export as write
+    """Export the model, as `prolip.export.formats.export` does; return the names of the files."""
+    from prolip.export.formats import Export
+    from prolip.export.formats import export as write
+    from prolip.export.web import find_runtime
 
     if evaluation is not None and not evaluation:
         raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")
     if evaluation is not None and isinstance(per_class := evaluation.get("per_class"), dict):
         evaluation = {**evaluation, "per_class": [per_class.get(name) for name in model.classes]}
     config = {**describe(model), "evaluation": evaluation}
-    return write(
-        as_path(path, "path"), model.encoder, model.fitted, config, to,
-        force=force, rejection=model.confidence.out_of_distribution, web=web, weights=weights,
+    exported = Export(
+        model.encoder, model.fitted, config, model.confidence.out_of_distribution, all_graphs, weights,
+        None if runtime is None else find_runtime(as_path(runtime, "runtime")),
     )  # fmt: skip
+    return write(as_path(path, "path"), exported, to, force=force)
 
 
 def _half(x: Array) -> Array:

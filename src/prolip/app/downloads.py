@@ -18,7 +18,7 @@ from prolip.app.figures import TrainedSnapshot
 from prolip.app.project import Project
 from prolip.core import UsageError
 from prolip.evaluate.curve import Curve
-from prolip.export.write import TARGETS, formats
+from prolip.export.formats import FORMATS
 
 BLOCK = 1 << 20  # bytes that are sent at once
 NO_MODEL = "there is no model yet: add images to two classes first"
@@ -38,7 +38,6 @@ class Download:
 def downloads(project: Project, trained: TrainedSnapshot) -> dict[str, Download]:
     """Return the downloads of a project, by name."""
     model, state = trained.model, project.state
-    possible = () if model is None else formats(model.fitted, model.encoder)
     labelled = any(row.label is not None for row in state.images.values())
     too_few = None if model and model.confidence.held_out else "add a second image to each class first"
     found = {
@@ -55,8 +54,10 @@ def downloads(project: Project, trained: TrainedSnapshot) -> dict[str, Download]
             lambda: _report(project, trained),
         ),
     }
-    for target in ("prolip", *TARGETS):
-        why_not = None if target in ("prolip", *possible) else f"this model has no export to {target}"
+    for target in ("prolip", *FORMATS):
+        why_not = None
+        if model is not None and target in FORMATS:
+            why_not = FORMATS[target].why_not(model.fitted, model.encoder, download=False)
         found[target] = Download(
             f"{target}.zip",
             "application/zip",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,6 +41,7 @@ from prolip.encoders import Encoder
 from prolip.io.environment import cores
 
 STATIC = Path(__file__).parent / "static"
+SHARED_STATIC = str(files("prolip").joinpath("static"))  # what reports and exports use, too
 OPEN_PATHS = ("/static/", "/api/session")
 MAX_FOUND = 500  # images in the response to a search
 IMMUTABLE = {"cache-control": "private, max-age=31536000, immutable"}  # an image's id is its content
@@ -65,6 +67,7 @@ class PageServer:
         """Return the ASGI application behind its access checks."""
         routes = [
             Route("/", self.index),
+            Mount("/static/lib", StaticFiles(directory=SHARED_STATIC)),
             Mount("/static", StaticFiles(directory=STATIC)),
             Route("/api/session", self.session, methods=["POST"]),
             Route("/api/project", self.everything),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from prolip.encoders import Encoder
 from prolip.features import ImageError
 
 STATIC = Path(__file__).parent / "static"
+SHARED_STATIC = str(files("prolip").joinpath("static"))  # what reports and exports use, too
 OPEN_PATHS = ("/healthz", "/docs", "/static/")
 OPENAPI = Path(__file__).parent / "openapi.json"
 MAX_IMAGES = 64  # in one request
@@ -72,6 +74,7 @@ class PredictServer:
         routes = [
             Route("/", partial(_page, "index.html")),
             Route("/docs", partial(_page, "docs.html")),
+            Mount("/static/lib", StaticFiles(directory=SHARED_STATIC)),
             Mount("/static", StaticFiles(directory=STATIC)),
             Route("/predict", self.predict, methods=["POST"]),
             Route("/models", self.list_models),

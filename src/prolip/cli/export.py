@@ -29,8 +29,7 @@ force = flag("--force", help="Write into a folder that has files, and replace th
     show_default="a CDN",
     help="web: an unpacked package onnxruntime-web that the page uses.",
 )
-@flag("--single-file", help="web: put model and runtime into index.html, which opens from the disk.")
-@option("--base-url", metavar="URL", show_default="beside the page", help="web: where its files will be.")
+@flag("--all", "all_graphs", help="onnx: also the graphs of batches, images and texts.")
 @option(
     "--weights",
     metavar="NAME",
@@ -45,8 +44,7 @@ def export(
     out: Path,
     evaluate: Path | None,
     runtime: Path | None,
-    single_file: bool,
-    base_url: str | None,
+    all_graphs: bool,
     weights: str | None,
     force: bool,
     settings: dict[str, Any],
@@ -61,11 +59,11 @@ def export(
     $ prolip export my-model --to web -o site
     """
     from prolip.export.checkpoint import OriginalRequiredError
-    from prolip.export.web import WebOptions
-    from prolip.export.write import check_formats, check_request
+    from prolip.export.formats import check_formats, check_request
 
     check_request(out, list(to), force)
-    WebOptions.of(runtime, single_file, base_url)
+    if "web" in to and runtime is None:
+        runtime = _runtime()
     clf = saved.load(settings)
     check_formats(clf.fitted_, clf.model_.encoder, to, weights)
     evaluation = None
@@ -75,8 +73,8 @@ def export(
 
     def write(weights: str | None) -> list[str]:
         return clf.export(
-            out, to, force=force, evaluation=evaluation, runtime=runtime, single_file=single_file,
-            base_url=base_url, weights=weights,
+            out, to, force=force, evaluation=evaluation, runtime=runtime,
+            all_graphs=all_graphs, weights=weights,
         )  # fmt: skip
 
     try:
@@ -89,6 +87,31 @@ def export(
             raise
         written = write(error.original)
     _print_files(out, written)
+    if "web" in to:
+        say(_how_to_open(out, "onnx" in to or "classifier.onnx" not in written, runtime is not None))
+
+
+def _runtime() -> Path | None:
+    """Return where ONNX Runtime Web is, after a question whether to download it."""
+    from prolip.export.web import download_runtime, find_runtime
+
+    if (found := find_runtime()) is not None or not sys.stdin.isatty() or OUTPUT.get().json:
+        return found
+    question = "download ONNX Runtime Web, 13 MB once, so that the page opens without a network?"
+    return download_runtime() if click.confirm(question, err=True) else None
+
+
+def _how_to_open(out: Path, inside: bool, offline: bool) -> str:
+    """Say where the page opens."""
+    if not inside:
+        return (
+            f"the model is beside the page: put {out} on a web host, or run `python -m http.server -d {out}`"
+        )
+    if offline:
+        return f"{out / 'index.html'} opens by a double click, without a network"
+    return (
+        f"{out / 'index.html'} opens by a double click; it loads ONNX Runtime Web from a CDN (--runtime DIR)"
+    )
 
 
 def _print_files(out: Path, written: list[str]) -> None:

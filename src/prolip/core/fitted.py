@@ -107,6 +107,11 @@ class Fitted(Described, ABC):
         """Return the same model for other classes; only open-class methods can."""
         raise InputError(f"{self.method} knows only the classes that it was fitted on")
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether `to_onnx` is implemented."""
+        return type(self).to_onnx is not Fitted.to_onnx
+
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph; x is the name of the features, returned is the logits'."""
         raise UsageError(f"{self.method} cannot be exported to ONNX")

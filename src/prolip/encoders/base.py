@@ -56,6 +56,7 @@ class Encoder(ABC):
     max_parallel_batches: int = 1
     graph_tolerance: float = 1e-4  # largest difference of an exported graph's output, on any batch
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are implemented
+    has_text_graph: bool = True  # whether the text tower can be written as a graph
 
     @abstractmethod
     def encode(self, pixels: Array) -> Array:

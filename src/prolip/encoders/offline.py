@@ -19,7 +19,7 @@ import hashlib
 import json
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -73,6 +73,7 @@ class OfflineEncoder(Encoder):
         efficientnet_lite.SIZE, (efficientnet_lite.MEAN,) * 3, (efficientnet_lite.STD,) * 3, resize_to=256
     )
     writes_graphs = True
+    has_text_graph = False
     batch_size = max(16, 2 * PIECE * cores())
     micro_batch_size, max_parallel_batches = PIECE, cores()
 
@@ -80,18 +81,14 @@ class OfflineEncoder(Encoder):
 
     def __init__(self) -> None:
         self.fingerprint = fingerprint()
-        self.sentences = sentence.shared()
         self._tower: OnnxSession | None = None  # made when it is first needed
         weight, mean = self._projection()
         self.head = Head(weight)
         self.text_head = Head(np.eye(sentence.WIDTH, dtype=np.float32), bias=-mean)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy or a pickle, without the session and the shared sentence encoder."""
-        return {**vars(self), "sentences": None, "_tower": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, sentences=sentence.shared())
+        """Return the state of a copy or a pickle, without the session."""
+        return {**vars(self), "_tower": None}
 
     @cached_property
     def image_weights(self) -> dict[str, Array]:
@@ -110,24 +107,12 @@ class OfflineEncoder(Encoder):
         They are cached: loading the tower takes longer than most fits.
         """
         key = hashlib.sha256(json.dumps(list(prompts)).encode()).hexdigest()[:32]
-        arrays, _ = cached_arrays(
-            f"texts/{fingerprint()}-{key}", lambda: {"rows": self.sentences.encode(prompts)}
-        )
+        arrays, _ = cached_arrays(f"texts/{fingerprint()}-{key}", lambda: {"rows": sentence.encode(prompts)})
         return arrays["rows"]
 
     def image_to_onnx(self, graph: Graph, pixels: str) -> str:
         """Add the image tower to a graph."""
         return efficientnet_lite.add_to_graph(graph, self.image_weights, pixels)
-
-    def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
-        """Add the text tower to a graph."""
-        return sentence.add_to_graph(
-            graph, self.sentences.backend, tokens["input_ids"], tokens["attention_mask"]
-        )
-
-    def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
-        """Return token numbers [P, L] and their mask, padded to the longest prompt."""
-        return self.sentences.tokens(prompts)
 
     def _image_tower(self) -> bytes:
         """Return the image tower as a graph, built once and cached."""
@@ -144,7 +129,7 @@ class OfflineEncoder(Encoder):
         def make() -> dict[str, Array]:
             if is_interactive():
                 print("preparing the offline encoder, once on this machine ...", file=sys.stderr)
-            texts = self.sentences.encode([TEMPLATE.format(name) for name in imagenet_names()])
+            texts = sentence.encode([TEMPLATE.format(name) for name in imagenet_names()])
             weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
             return {"weight": weight, "mean": mean}
 

@@ -132,6 +132,7 @@ class OnnxEncoder(Encoder):
         self.name, self.licence, self.revision, self.files = name, licence, revision, dict(paths)
         self.precision, self.original = precision, original
         self.scale = SCALES[kind] if scale is None else scale
+        self.shows_sigmoid = kind == "siglip"
         self.graph_tolerance = GRAPH_TOLERANCE[precision]
         self._text_path = paths[files.text]
         self._image = image = Tower(read_graph(paths[files.image]), precision, device)

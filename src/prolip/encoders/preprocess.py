@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,10 +159,9 @@ class Preprocess:
     def to_onnx(self, graph: Graph, image: str) -> str:
         """Add `centre` to a graph: uint8 [H, W, 3] of any size to [1, size, size, 3].
 
-        ONNX Runtime resizes uint8 as Pillow does, with integer weights and a rounding after each pass: one
-        pixel value of 10,000 differs, by one. In images of more than six times the size, where `centre`
-        averages blocks first, pixels differ by 0.2 levels of 255. Newer versions of Pillow begin with the
-        columns of tall images; the graph does as the version here, as the order changes one value of five.
+        ONNX Runtime resizes uint8 as Pillow does, with integer weights and a rounding after the rows and
+        after the columns. Newer versions of Pillow begin with the columns of tall images, which changes one
+        pixel value of five there, by one level.
         """
         if self.interpolation == "lanczos":
             raise UsageError("ONNX has no lanczos interpolation: this model cannot be exported as a graph")
@@ -179,19 +177,9 @@ class Preprocess:
             target = np.array([self.resize_to or self.size])
             shortest = node("ReduceMin", old, keepdims=1)
             new = node("Max", node("Div", node("Mul", old, target), shortest), target)
-        (height, width), (new_height, new_width), (less_high, less_wide) = (
-            [node("Slice", sides, np.array([i]), np.array([i + 1])) for i in (0, 1)]
-            for sides in (old, new, node("Sub", old, new))
-        )
-        steps = [(height, new_width), (new_height, new_width)]
-        if _columns_first():
-            tall = node("Greater", less_high, node("Max", node("Add", less_wide, less_wide), np.array([0])))
-            first = node("Where", tall, new_height, height)
-            steps = [(first, width), (first, new_width), (new_height, new_width)]
         x = node("Unsqueeze", node("Transpose", image, perm=[2, 0, 1]), np.array([0]))  # [1, 3, H, W]
-        for step in steps:
-            sides = node("Concat", np.array([1, 3]), *step, axis=0)
-            x = node("Resize", x, "", "", sides, **_RESIZE[self.interpolation])
+        sides = node("Concat", np.array([1, 3]), new, axis=0)
+        x = node("Resize", x, "", "", sides, **_RESIZE[self.interpolation])
         margin = node("Sub", new, np.array([self.size] * 2))
         if self.resize == "longest":
             around = node("Neg", margin)
@@ -238,16 +226,6 @@ class Preprocess:
     def config(self) -> dict[str, Any]:
         """Return everything that determines the pixels: part of the key of stored features."""
         return asdict(self)
-
-
-@cache
-def _columns_first() -> bool:
-    """Whether this version of Pillow resizes columns before rows, of an image that shrinks more in height.
-
-    It then does so where the height shrinks by more than twice as many pixels as the width.
-    """
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 20, 3), np.uint8))
-    return noise.resize((10, 30)).tobytes() != noise.resize((10, 90)).resize((10, 30)).tobytes()
 
 
 def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:

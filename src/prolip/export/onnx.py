@@ -2,6 +2,7 @@
 
     classifier.onnx         image uint8 [height, width, 3]    ->  label_index [], probabilities [K],
                                                                   out_of_distribution []
+and with `all_graphs`
     classifier_batch.onnx   pixels uint8 [batch, S, S, 3]     ->  the same of each, [batch, ...]
     image.onnx              pixels uint8 [batch, S, S, 3]     ->  image_embeds [batch, D], unit rows
     text.onnx               input_ids int64 [batch, L]        ->  text_embeds [batch, D], unit rows
@@ -78,16 +79,17 @@ def write_graphs(
     temperature: float,
     about: dict[str, Any],
     rejection: Rejection | None = None,
-    only_classifier: bool = False,
+    *,
+    all_graphs: bool = False,
 ) -> None:
-    """Write the graphs that a fitted method supports into an existing folder, or classifier.onnx alone."""
+    """Write classifier.onnx into an existing folder; with `all_graphs` every graph that the model has."""
     encoder = fitted.encoder_for(encoder)  # training may have changed the tower
     about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
     specs = [
         classifier_spec(encoder, fitted, temperature, rejection, whole_image)
-        for whole_image in ([True] if only_classifier else [True, False])
+        for whole_image in ([True, False] if all_graphs else [True])
     ]
-    if isinstance(fitted, Projected) and not only_classifier:
+    if isinstance(fitted, Projected) and all_graphs:
         specs += _embedding_specs(encoder, fitted)
     with ExitStack() as towers:
         add_tower = _tower_writer(folder, encoder, specs, towers)
@@ -139,8 +141,7 @@ def classifier_spec(
 
 
 def _embedding_specs(encoder: Encoder, fitted: Projected) -> list[GraphSpec]:
-    pixels, tokens = noise_pixels(encoder), encoder.token_arrays(PROMPTS)
-    rows = unit_rows(encoder.text_head(encoder.encode_text(PROMPTS)))
+    pixels = noise_pixels(encoder)
 
     def image_embeds(graph: Graph, x: str) -> None:
         graph.node("Identity", fitted.embed_to_onnx(graph, x), output="image_embeds")
@@ -152,10 +153,11 @@ def _embedding_specs(encoder: Encoder, fitted: Projected) -> list[GraphSpec]:
         outputs: Values = {f"{tower}_embeds": ("float32", ("batch", expected.shape[1]))}
         return GraphSpec(f"{tower}.onnx", tower, inputs, follow, outputs, expected, encoder.graph_tolerance)
 
-    return [
-        spec("image", {"pixels": pixels}, image_embeds, fitted.embed(encoder.encode(pixels))),
-        spec("text", tokens, text_embeds, rows),
-    ]
+    specs = [spec("image", {"pixels": pixels}, image_embeds, fitted.embed(encoder.encode(pixels)))]
+    if encoder.has_text_graph:
+        rows = unit_rows(encoder.text_head(encoder.encode_text(PROMPTS)))
+        specs.append(spec("text", encoder.token_arrays(PROMPTS), text_embeds, rows))
+    return specs
 
 
 def noise_pixels(encoder: Encoder) -> Array:
@@ -177,9 +179,11 @@ def _prepared(preprocess: Preprocess, image: Array) -> Array:
         {"image": ("uint8", ("height", "width", 3))}, {"pixels": ("uint8", (1, size, size, 3))}
     )
     ((pixels,),) = run_graph(content, [{"image": image}], ["pixels"])
-    difference = np.abs(pixels[0].astype(int) - preprocess.centre(Image.fromarray(image)))
-    if difference.max() > 2:
-        raise ModelError(f"ONNX Runtime resizes images in another way than Pillow, by {difference.max()}")
+    difference = np.abs(pixels[0].astype(int) - preprocess.centre(Image.fromarray(image))).mean()
+    if difference > 1:
+        raise ModelError(
+            f"ONNX Runtime resizes images in another way than Pillow, by {difference:.1f} of 255"
+        )
     return pixels
 
 

@@ -1,11 +1,11 @@
 """A web page that classifies images in the browser, on ONNX Runtime Web; nothing is sent anywhere.
 
-    index.html          the page: drop, paste, choose or film an image
-    classifier.onnx     the model, as `onnx.py` writes it: the image goes in as it is
-    ort*                the runtime, where `runtime` names a folder; otherwise the page loads it from a CDN
+    index.html          the page: drop, paste, choose or film an image; the model is inside, so that it opens
+                        from the disk by a double click
+    classifier.onnx     the model, where it is too large to be inside: such a page needs a web host
 
-The page fetches the model and the runtime by their SHA-384, and its content security policy allows no other
-connection. A single file has both inside, compressed, and opens from the disk, where browsers fetch nothing.
+The runtime is inside as well if its files are on this machine (`find_runtime`); otherwise the page loads them
+from a CDN by their SHA-384, and needs a network. Its content security policy allows no other connection.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import gzip
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
-from prolip.core.arguments import as_path
-from prolip.core.errors import UsageError
+from prolip.core.errors import ModelError, UsageError, first_line
+from prolip.io.files import cache_dir
 from prolip.io.reading import read_bytes
 from prolip.io.writing import write_bytes
 
@@ -38,82 +39,69 @@ RUNTIME = {
         "sha384-vjBJ1z7qrhkTyYsNqKeF6c7N+nOJSU94czEo+tvZcu8G75JparGq9kB+kTnEUNVM",
     ),
 }
-_PAGE = Path(__file__).with_name("static") / "web.html"
-_THEME = Path(__file__).parents[1] / "app" / "static" / "lib" / "theme.css"
+INSIDE = 150_000_000  # bytes of a model that is put inside of the page
 
 
-@dataclass(frozen=True)
-class WebOptions:
-    """Where the page finds its parts."""
-
-    runtime: Path | None = None  # a folder with the package onnxruntime-web; None loads it from a CDN
-    single_file: bool = False  # whether everything is inside of index.html
-    base_url: str | None = None  # where the other files are; None is beside the page
-
-    @classmethod
-    def of(cls, runtime: Any, single_file: bool, base_url: str | None) -> WebOptions | None:
-        """Return checked options, or None where none is given."""
-        if runtime is None and not single_file and base_url is None:
-            return None
-        return cls(None if runtime is None else as_path(runtime, "runtime"), single_file, base_url)
-
-    def __post_init__(self) -> None:
-        if self.single_file and self.runtime is None:
-            raise UsageError(
-                'single_file=True needs the files of ONNX Runtime Web: set runtime="DIR" to an unpacked '
-                f"onnxruntime-web (`npm pack onnxruntime-web@{VERSION}` downloads it)"
-            )
-        if self.single_file and self.base_url is not None:
-            raise UsageError("single_file=True leaves nothing to load: leave out the base URL")
-        if self.base_url is not None and urlsplit(self.base_url).scheme not in ("http", "https"):
-            raise UsageError(f"a base URL begins with https:// or http://, got {self.base_url!r}")
-        if self.runtime is not None:
-            for name, _ in RUNTIME.values():
-                self.runtime_file(name)
-
-    def runtime_file(self, name: str) -> Path:
-        """Return a file of the package, in the folder itself or in its `dist`."""
-        assert self.runtime is not None
-        for folder in (self.runtime, self.runtime / "dist", self.runtime / "package" / "dist"):
-            if (folder / name).is_file():
-                return folder / name
-        raise UsageError(
-            f"{self.runtime} has no {name}: name the folder of an unpacked onnxruntime-web, like {VERSION}"
-        )
+def find_runtime(folder: Path | None = None) -> Path | None:
+    """Return the folder that has ONNX Runtime Web: in an unpacked package, or as it was downloaded."""
+    places = (
+        [cache_dir() / f"onnxruntime-web-{VERSION}"]
+        if folder is None
+        else [
+            folder,
+            folder / "dist",
+            folder / "package" / "dist",
+        ]
+    )
+    for place in places:
+        if all((place / name).is_file() for name, _ in RUNTIME.values()):
+            return place
+    if folder is not None:
+        raise UsageError(f"{folder} has no onnxruntime-web, like {VERSION}: name the unpacked package")
+    return None
 
 
-def write_page(folder: Path, classes: Sequence[Any], options: WebOptions) -> None:
-    """Write the page into a folder that has classifier.onnx, which a single file has inside."""
-    model = folder / "classifier.onnx"
-    contents = {"model": read_bytes(model)}
-    if options.runtime is not None:
-        contents |= {part: read_bytes(options.runtime_file(name)) for part, (name, _) in RUNTIME.items()}
-    if options.single_file:
-        parts = {part: {"data": _packed(content)} for part, content in contents.items()}
-        sources = set()
-    else:
-        base = (options.base_url or ".").rstrip("/") + "/"
-        names = {"model": model.name, **{part: name for part, (name, _) in RUNTIME.items()}}
-        for part in contents.keys() - {"model"}:
-            write_bytes(folder / names[part], contents[part])
-        parts = {
-            part: {"url": base + names[part], "integrity": _integrity(content)}
-            for part, content in contents.items()
-        }
-        for part, (name, integrity) in RUNTIME.items():
-            parts.setdefault(part, {"url": CDN + name, "integrity": integrity})
-        sources = {_origin(part["url"]) for part in parts.values()}
+def download_runtime() -> Path:
+    """Download ONNX Runtime Web into the cache folder, and check it."""
+    folder = cache_dir() / f"onnxruntime-web-{VERSION}"
+    for name, integrity in RUNTIME.values():
+        try:
+            with urlopen(CDN + name, timeout=60) as response:
+                content: bytes = response.read()
+        except OSError as error:
+            raise ModelError(f"{CDN}{name} cannot be downloaded: {first_line(error)}") from error
+        if _integrity(content) != integrity:
+            raise ModelError(f"{CDN}{name} has another content than expected")
+        write_bytes(folder / name, content)
+    return folder
+
+
+def write_page(folder: Path, classes: Sequence[Any], runtime: Path | None = None) -> bool:
+    """Write the page into a folder that has classifier.onnx; return whether the page has it inside."""
+    model = read_bytes(folder / "classifier.onnx")
+    inside = len(model) <= INSIDE
+    parts = {
+        part: {"data": _packed(read_bytes(runtime / name))}
+        if runtime
+        else {"url": CDN + name, "integrity": sha}
+        for part, (name, sha) in RUNTIME.items()
+    }
+    parts["model"] = (
+        {"data": _packed(model)} if inside else {"url": "./classifier.onnx", "integrity": _integrity(model)}
+    )
+    sources = {_origin(part["url"]) for part in parts.values() if "url" in part}
     page = {"labels": [str(name).replace("_", " ") for name in classes], "parts": parts}
     # "</script>" in a name would end the element that holds the names.
     described = json.dumps(page, ensure_ascii=False).replace("<", "\\u003c")
-    text = _PAGE.read_text(encoding="utf-8")
+    text = files("prolip.export").joinpath("static", "web.html").read_text("utf-8")
     for mark, value in (
         ("{{sources}}", " ".join(sorted(sources)) or "'none'"),
-        ("{{theme}}", _THEME.read_text(encoding="utf-8")),
+        ("{{theme}}", files("prolip").joinpath("static", "theme.css").read_text("utf-8")),
         ("{{page}}", described),
     ):
         text = text.replace(mark, value)
     write_bytes(folder / "index.html", text.encode())
+    return inside
 
 
 def _integrity(content: bytes) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import ProlipError, UsageError
 from prolip.io.files import fsync, fsync_folder, portable_name
-from prolip.io.locks import MARK, folder_lock
+from prolip.io.locks import MARK
 
 NAME_LIMIT, PATH_LIMIT = 235, 4000  # bytes; file systems take 255 and 4,096, temporary names need the rest
 
@@ -126,45 +126,68 @@ def as_safetensors(tensors: dict[str, Any], metadata: dict[str, str] | None = No
 
 
 def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
-    """Let `fill` write files into a temporary folder, then move it or its files to `path`.
+    """Let `fill` write files into a temporary folder, then give it the name `path`.
 
     `path` is new or an empty folder; or, with `replace`, a folder whose files of the same names are replaced
-    and whose others stay. All files that are replaced are removed before the first new one is moved there, so
-    that whenever this is interrupted, old and new files do not stand side by side.
+    and whose others stay. The new folder is complete before the old one loses its name: it is
+    `path.old-...` for a moment, where it is left if the process is killed then.
     """
     target = check_place(path)
     try:
         make_folders(target.parent)
         exists = target.is_dir()
-        with temporary(target if exists else target.parent, folder=True, private=exists) as draft:
+        empty = exists and not any(target.iterdir())
+        with temporary(target if empty else target.parent, folder=True, private=exists) as draft:
             fill(draft)
             _share(draft, target if exists else draft)
-            if exists:
-                with folder_lock(target):
-                    _move_files(draft, target, replace)
-            else:
+            if exists and not replace and any(not file.name.startswith(MARK) for file in target.iterdir()):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+            if not exists:
                 rename(draft, target)
+            elif empty:
+                _move_files(draft, target)
+            else:
+                _exchange(draft, target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise UsageError(f"another process wrote files into {path}: name a new folder") from error
         raise WriteError(path, error) from error
 
 
-def _move_files(draft: Path, target: Path, replace: bool) -> None:
-    if not replace and any(not file.name.startswith(MARK) for file in target.iterdir()):
-        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-    names = [file.relative_to(draft) for file in draft.rglob("*") if not file.is_dir()]
-    existing = [name for name in names if os.path.lexists(target / name)]
-    for name in existing:
-        if (target / name).is_dir():
-            raise IsADirectoryError(errno.EISDIR, f"{name} is a folder there")
-        if (target / name).exists():
-            shutil.copymode(target / name, draft / name)
-    for name in existing:
-        (target / name).unlink()
-    for name in names:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        rename(draft / name, target / name)
+def _exchange(draft: Path, target: Path) -> None:
+    """Put a folder in the place of another, with the files of that one which it has not."""
+    for path in target.rglob("*"):
+        copy = draft / path.relative_to(target)
+        folder = path.is_dir() and not path.is_symlink()
+        if os.path.lexists(copy) and folder != copy.is_dir():
+            raise IsADirectoryError(errno.EISDIR, f"{copy.name} is a folder in one and a file in the other")
+        if folder:
+            copy.mkdir(exist_ok=True)
+        elif os.path.lexists(copy):
+            shutil.copymode(path, copy)
+        else:
+            shutil.copy2(path, copy, follow_symlinks=False)
+    old = target.with_name(f"{target.name}.old-{secrets.token_hex(4)}")
+    try:
+        if Path.cwd().is_relative_to(target):
+            raise OSError(errno.EBUSY, "it is the working folder")
+        target.rename(old)
+    except OSError:  # also a mounted folder, or one in a folder of others
+        _move_files(draft, target)
+        return
+    try:
+        rename(draft, target)
+    except BaseException:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _move_files(draft: Path, target: Path) -> None:
+    for path in [path for path in draft.rglob("*") if path.is_symlink() or not path.is_dir()]:
+        place = target / path.relative_to(draft)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        rename(path, place)
 
 
 def rename(old: Path, new: Path) -> None:

@@ -214,6 +214,11 @@ class Combined(Fitted):
         total: Array = np.sum(scores, axis=0)
         return total
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether every part has one."""
+        return all(part.has_graph for part in self.parts)
+
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""
         weighted = [

@@ -1,7 +1,7 @@
 // A report: everything shown comes from the page's own data.
-import { accuracyChart, calibrationChart, intervalChart, learningCurve } from "../app/static/lib/charts.js";
-import { h, percent, plural } from "../app/static/lib/dom.js";
-import { ConfusionMatrix, cellTitle } from "../app/static/lib/matrix.js";
+import { accuracyChart, calibrationChart, intervalChart, learningCurve } from "../static/charts.js";
+import { h, percent, plural } from "../static/dom.js";
+import { ConfusionMatrix, cellTitle } from "../static/matrix.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const CHARTS = { accuracyChart, calibrationChart, intervalChart, learningCurve };

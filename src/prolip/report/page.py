@@ -1,6 +1,6 @@
 """A page in a single file: style, scripts, data and images inside, no request to anywhere.
 
-The confusion matrix, the charts and the theme are those of the app (`prolip/app/static/lib`).
+The confusion matrix, the charts and the theme are in `prolip/static`, for the app, too.
 """
 
 import json
@@ -13,7 +13,7 @@ from prolip.report.html import Html, join, json_script, prose, tag
 
 # The browser itself refuses whatever the page would fetch.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_LIB = files("prolip.app").joinpath("static", "lib")
+_LIB = files("prolip").joinpath("static")
 _OWN = files("prolip.report")
 _STYLES = (_LIB / "theme.css", _LIB / "document.css", _OWN / "page.css")
 _MODULES = (_LIB / "dom.js", _LIB / "matrix.js", _LIB / "charts.js", _OWN / "page.js")
