@@ -157,7 +157,7 @@ def test_a_damaged_image_among_many_is_skipped_and_listed(prolip, photos, tmp_pa
     code, _, err = prolip(*fit, "--strict")
     assert code == 1
     assert "0.png" in err
-    assert "skip it (without --strict)" in err
+    assert "skip it (--skip)" in err
     assert not (tmp_path / "model").exists()
     code, out, err = prolip(*fit)
     assert code == 0, err
@@ -212,7 +212,7 @@ def test_parameters_in_messages_are_written_as_the_options_of_the_command(prolip
     fit = commands()[("fit",)]
     for name, value, written in (
         ("force", True, "--force"), ("calibrate", False, "--no-calibrate"),
-        ("skip_bad", True, "without --strict"), ("images_dir", "X", "--images-dir X"),
+        ("skip_bad", True, "--skip"), ("skip_bad", False, "--strict"), ("images_dir", "X", "--images-dir X"),
         ("solver", "adam", "-O solver=adam"),
     ):  # fmt: skip
         assert spell(fit, Parameter(name, value)) == written
@@ -448,7 +448,7 @@ def test_few_images_show_an_interval_and_a_warning_instead_of_an_accuracy(prolip
     assert "6 images are too few to measure the accuracy" in err
     assert re.search(r"unknown: [0-6] of 6 held-out images .* \(95 % interval", out)
     assert "held-out accuracy per class" not in out
-    assert f"Now: prolip add {tmp_path / 'model'} DIR" in " ".join(out.split())
+    assert f"Next: prolip add {tmp_path / 'model'} DIR with 24 images more" in " ".join(out.split())
 
 
 @pytest.mark.filterwarnings("default")
@@ -469,7 +469,7 @@ def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, 
     for options, outcome in (((), True), (("-q", "--force"), False)):
         out = prolip("fit", photos, "-o", saved, "--method", "prolip", "-O", "lam=0.01", *options)[1]
         assert "18, 6 of each class" in out
-        assert ("Now: prolip predict" in out) == outcome
+        assert ("Use: prolip predict" in " ".join(out.split())) == outcome
         assert "95 % interval 82.4 to 100.0 %" in out
         assert ("Of 100 new images like these, it should classify 82 to 100" in out) == outcome
         assert "parameters" not in out

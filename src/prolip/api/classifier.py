@@ -169,7 +169,7 @@ class FewShotClassifier(Parameters):
         options = PredictOptions(1, reject, false_reject)
         predictions = prediction.predict(model, extraction.features[0], options)
         labels = self.classes_[predictions.best]
-        if predictions.rejected is not None:
+        if reject and predictions.rejected is not None:
             labels = labels.astype(object)
             labels[predictions.rejected] = None
         if len(labels) == count:

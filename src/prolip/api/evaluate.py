@@ -217,4 +217,4 @@ def figures(model: AdaptedModel, labelled: LabelledPredictions) -> Figures:
 
 def _predictions(model: AdaptedModel, x: Array, logits: Array) -> Predictions:
     """Return calibrated predictions of these logits, and what would be rejected where that is known."""
-    return predict(model, x, PredictOptions(reject=model.confidence.out_of_distribution is not None), logits)
+    return predict(model, x, PredictOptions(), logits)

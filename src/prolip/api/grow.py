@@ -69,6 +69,7 @@ def add_images(
     new = fit_support(encoder, recipe, known, support)
     return new, {
         **_changes(model, new, before, _accuracy(held_out_predictions(new), model)),
+        "new_accuracy": _new_accuracy(held_out_predictions(new), model),
         "duplicates": len(extraction.hashes) - len(fresh),
         "skipped": len(extraction.bad),
     }
@@ -96,7 +97,8 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
         before = _accuracy(held_out_predictions(model), model)
         grown = fit_support(model.encoder, model.recipe, classes, support)
         after = _accuracy(held_out_predictions(grown), model)
-    return grown, {**_changes(model, grown, before, after), "duplicates": 0, "skipped": 0}
+    unchanged = {"new_accuracy": None, "duplicates": 0, "skipped": 0}
+    return grown, {**_changes(model, grown, before, after), **unchanged}
 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:
@@ -157,3 +159,9 @@ def _accuracy(out: HeldOutPredictions, old: AdaptedModel) -> float | None:
     """Return the accuracy on the images and classes of the old model."""
     known = (out.images < len(old.support.hashes)) & (out.y < len(old.classes))
     return metrics.accuracy(out.logits[known], out.y[known]) if known.any() else None
+
+
+def _new_accuracy(out: HeldOutPredictions, old: AdaptedModel) -> float | None:
+    """Return the accuracy on the images of classes that the old model does not have."""
+    new = out.y >= len(old.classes)
+    return metrics.accuracy(out.logits[new], out.y[new]) if new.any() else None

@@ -29,7 +29,7 @@ class PredictOptions:
     """What is predicted, and how."""
 
     top: int = 1  # number of classes to rank
-    reject: bool = False  # whether out-of-distribution images get the class None
+    reject: bool = False  # whether out-of-distribution images get the class None, not only the mark
     false_reject: float = FALSE_REJECT
 
     def __post_init__(self) -> None:
@@ -43,8 +43,9 @@ class Predictions:
 
     classes: tuple[Any, ...]  # of the columns of `probabilities`
     probabilities: Array  # calibrated, [n, K]
-    rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not requested
+    rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not known
     top: int = 1  # number of classes that `ranking` and `to_json` have
+    reject: bool = False  # whether the class of those is None
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -68,12 +69,13 @@ class Predictions:
 
     @property
     def labels(self) -> list[Any]:
-        """The most probable class of each image, None for rejected ones."""
-        return [None if no else self.classes[k] for k, no in zip(self.best, self.is_rejected, strict=True)]
+        """The most probable class of each image; with `reject`, None for those that are rejected."""
+        rejected = np.array(self.is_rejected) & self.reject
+        return [None if no else self.classes[k] for k, no in zip(self.best, rejected, strict=True)]
 
     @property
     def is_rejected(self) -> list[bool]:
-        """Whether each image is rejected; none is if that was not requested."""
+        """Whether each image seems out-of-distribution; none does if that is not known."""
         return [False] * len(self) if self.rejected is None else self.rejected.tolist()
 
     def to_json(self, images: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -81,11 +83,11 @@ class Predictions:
         rows = []
         for i, (best, row) in enumerate(zip(self.ranking.tolist(), self.probabilities, strict=True)):
             ranked = [{"class": self.classes[k], "probability": round(float(row[k]), 6)} for k in best]
-            found: dict[str, Any] = ({} if images is None else {"image": images[i]}) | ranked[0]
+            answer: dict[str, Any] = ({} if images is None else {"image": images[i]}) | ranked[0]
             if self.rejected is not None:
-                rejected = bool(self.rejected[i])
-                found |= {"class": None if rejected else ranked[0]["class"], "rejected": rejected}
-            rows.append({**found, "top": ranked})
+                answer["rejected"] = bool(self.rejected[i])
+                answer["class"] = None if self.reject and answer["rejected"] else answer["class"]
+            rows.append({**answer, "top": ranked})
         return rows
 
 
@@ -104,9 +106,9 @@ def predict(
     else:
         probabilities = softmax(logits / model.confidence.temperature)
     rejected = None
-    if options.reject:
+    if options.reject or model.confidence.out_of_distribution is not None:
         rejected = model.rejects(x, probabilities.argmax(axis=1), options.false_reject)
-    return Predictions(model.classes, probabilities, rejected, options.top)
+    return Predictions(model.classes, probabilities, rejected, options.top, options.reject)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,15 +26,14 @@ State = tuple[str, int, int]  # absolute path, bytes, nanoseconds
 class PredictionFile:
     """A new file of predictions, or one that grows."""
 
-    def __init__(self, path: Path, top: int = 1, reject: bool = False, append: bool = False) -> None:
+    def __init__(self, path: Path, top: int = 1, append: bool = False) -> None:
         if path.suffix.lower() not in FORMATS:
             raise UsageError(f"predictions go to .csv or .jsonl, not to {path.name}")
         if os.path.lexists(path) and not append:
             raise UsageError(f"{path} exists: name another file, or append to it")
         self.path, self.append, self.is_csv = path, append, path.suffix.lower() == ".csv"
         ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
-        rejected = ["rejected"] if reject else []
-        self.columns = ["image", "class", "probability", *rejected, *ranks, "size", "modified"]
+        self.columns = ["image", "class", "probability", "rejected", *ranks, "size", "modified"]
         self.done = self._read() if append and path.exists() else set()
         self._file: TextIO | None = None
 

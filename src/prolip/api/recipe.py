@@ -149,7 +149,7 @@ class Runtime:
     )  # fmt: skip
     skip_bad: bool | float = option(
         False, "Skip images that cannot be read; a number is the largest fraction of all.", IMAGES,
-        flags=(), off=("--strict", "Stop at the first image that cannot be read."),
+        flags=("--skip",), off=("--strict", "Stop at the first image that cannot be read."),
     )  # fmt: skip
     download: bool = option(False, "Download the model, if it has a short name and is not here.", ADVANCED)
     progress: bool | Callable[[str, int, int], None] | None = option(

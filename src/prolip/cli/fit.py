@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from prolip.evaluate.figures import Figures
 
 CLASSES_SHOWN, WORST_SHOWN = 20, 10
+ENOUGH = 10  # images of each class
+SUSPICIOUS = 0.02  # of the labels: more should be looked at
+WEAK = 0.75  # of the accuracy: a class below that should be looked at
 
 
 @command("fit")
@@ -212,12 +215,31 @@ def _say_next(clf: FewShotClassifier, source: str | None, out: Path) -> None:
             f"images: [bold]{run} add {name} DIR[/]\n\nNow: [bold]{run} predict {name} IMAGE...[/]"
         )
         return
-    too_few = clf.confidence_.figures.too_few
-    first = f"add {name} DIR[/] with more images" if too_few else f"predict {name} IMAGE...[/]"
-    hint(f"\nNow: [bold]{run} {first}, or [bold]{run} eval {name} DIR[/] with other labelled images")
+    hint(f"\nNext: {_next_step(clf, source, run, name)}", soft_wrap=True)
+    hint(f"Use:  [bold]{run} predict {name} IMAGE...[/]", soft_wrap=True)
     if clf.info_["model"] == "offline" and is_here("clip"):
         again = escape(shlex.join(["fit", source, "-o", str(out), "--model", "clip"]))
         hint(f"clip is on this machine: [bold]{run} {again}[/]", soft_wrap=True)
+
+
+def _next_step(clf: FewShotClassifier, source: str, run: str, name: str) -> str:
+    """Return what would improve this model most: more images, a look at a weak class, or correct labels."""
+    figures, place = clf.confidence_.figures, escape(shlex.quote(source))
+    counts = _counts(clf)
+    if figures.too_few or (clf.calibrate and not figures.images):
+        short = sum(max(0, ENOUGH - n) for _, n in counts)
+        return f"[bold]{run} add {name} DIR[/] with {counted(short)} more, for {ENOUGH} of each class"
+    pairs = zip(figures.per_class or [None] * len(counts), counts, strict=True)
+    known = [(accuracy, label) for accuracy, (label, _) in pairs if accuracy is not None]
+    suspicious = [] if clf.confidence_.held_out is None else clf.report().labelled.label_errors()
+    if len(suspicious) > SUSPICIOUS * figures.images:
+        why = f"{counted(len(suspicious), 'label')} may be wrong"
+        return f"[bold]{run} check {place} --report check.html[/] ({why})"
+    worst, label = min(known, default=(1.0, None), key=lambda pair: pair[0])
+    if worst < WEAK * (figures.accuracy or 0.0):
+        why = f"the weakest class, {label}, has {percent(worst)} %"
+        return f"[bold]{run} report {name} {place}[/] ({escape(why)})"
+    return f"[bold]{run} eval {name} DIR[/] with other labelled images"
 
 
 def _describe(info: dict[str, Any]) -> str:

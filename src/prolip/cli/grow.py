@@ -52,16 +52,18 @@ def add(
         print_json({**report, "out": str(target)})
         return
     rows = [
-        ["new classes", ", ".join(map(str, report["added_classes"])) or "none"],
+        ["added", ", ".join(map(str, report["added_classes"])) or "no class"],
         ["new images", f"{report['added_images']} ({report['duplicates']} in the model already)"],
         ["saved", str(target)],
     ]
     before, now = report["old_accuracy_before"], report["old_accuracy"]
     if before is not None:
         rows.insert(2, ["old classes", f"{percent(before)} % before, {percent(now)} % now"])
+    if report["new_accuracy"] is not None:
+        rows.insert(-1, ["new classes", f"{percent(report['new_accuracy'])} %"])
     table(None, ["", ""], rows, right=9)
     if before is not None:
-        say("(held-out accuracy on training images of the old classes, by cross-validation)")
+        say("(held-out accuracy on training images, by cross-validation)")
 
 
 @command("curve")

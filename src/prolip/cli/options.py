@@ -66,9 +66,10 @@ def fit_options(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any]
         @functools.wraps(function)
         def collected(**values: Any) -> None:
             settings = {name: values.pop(name) for name in names if name in values}
+            strict = values.get("no_skip_bad")
             settings |= {name: False for name in names if values.pop(f"no_{name}", False)}
-            if "skip_bad" in names:
-                settings.setdefault("skip_bad", tolerance)
+            if "skip_bad" in names and settings["skip_bad"] is False and not strict:
+                settings["skip_bad"] = tolerance
             if "templates" in names:
                 given = settings["templates"]
                 settings["templates"] = given[0] if len(given) == 1 else given or None

@@ -240,10 +240,11 @@ def spell(command: click.Command, parameter: Any) -> str:
     """
     options = {option.name: option.opts[-1] for option in command.params if isinstance(option, click.Option)}
     name, value = parameter.name, parameter.value
-    if f"no_{name}" in options and isinstance(value, bool):
-        return f"without {options[f'no_{name}']}" if value else options[f"no_{name}"]
-    if name in options and isinstance(value, bool):
-        return options[name] if value else f"without {options[name]}"
+    off = options.get(f"no_{name}")
+    if isinstance(value, bool) and (off or name in options):
+        if value:
+            return options.get(name) or f"without {off}"
+        return off or f"without {options[name]}"
     if name in options:
         return f"{options[name]} {value}"
     return f"-O {name}={value}" if "options" in options else str(parameter)

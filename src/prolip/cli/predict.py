@@ -36,7 +36,7 @@ MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 @option("--top", type=click.IntRange(1, MAX_TOP), default=1, help="Number of classes to show for each image.")
 @option("--out", "-o", type=FilePath(".csv", ".jsonl"), help="A new .csv or .jsonl file to write to.")
 @flag("--append", help="With --out: add to the file; skip images that it has, unless they have changed.")
-@flag("--reject", help="No class for images that seem to belong to none.")
+@flag("--reject", help="No class for images that seem to belong to none; they are marked in any case.")
 @option(
     "--false-reject", type=FRACTION, show_default="0.05",
     help="With --reject: the fraction of images of the classes that may be rejected.",
@@ -93,7 +93,7 @@ def predict(
     if sort_into is not None:
         named_sources = [existing(source) for source in sources if source != "-"]
         sorter = Sorter.of(sort_into, named_sources, classes, unsure or 0.0)
-    file = None if out is None else PredictionFile(out, min(top, len(classes)), reject, append)
+    file = None if out is None else PredictionFile(out, min(top, len(classes)), append)
     named, total = _named(sources, tables)
     if file is None and sorter is None:
         with bar("encoding") as progress:
@@ -211,5 +211,7 @@ def _show(found: list[dict[str, Any]]) -> None:
     rows = []
     for row in found:
         ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in row["top"])
-        rows.append([str(row["image"]), f"none of these ({ranked})" if row.get("rejected") else ranked])
+        if row.get("rejected"):
+            ranked = f"none of these ({ranked})" if row["class"] is None else f"{ranked} (none of these?)"
+        rows.append([str(row["image"]), ranked])
     table(None, ["image", "class, probability in %"], rows, right=9)

@@ -71,6 +71,11 @@ class Fitted(Described, ABC):
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):
             cls.kind = f"{cls.__module__}:{cls.__qualname__}"
+        if "__repr__" not in vars(cls):  # that of dataclasses has every array
+            cls.__repr__ = Fitted.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.text)} classes)"
 
     @abstractmethod
     def logits(self, x: Any) -> Array:

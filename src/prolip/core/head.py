@@ -34,6 +34,11 @@ class Head:
     bias: Array | None = None
     residual: bool = False
 
+    def __repr__(self) -> str:
+        width, dim = self.weight.shape
+        more = ("" if self.bias is None else ", bias") + (", residual" if self.residual else "")
+        return f"Head({width} x {dim}{more})"
+
     def __post_init__(self) -> None:
         weight = as_features(self.weight, "head weight")
         if weight.ndim != 2:

@@ -34,6 +34,10 @@ class Text:
     features: Array | None = None
     projection: Head | None = None
 
+    def __repr__(self) -> str:
+        classes, dim = self.rows.shape
+        return f"Text({classes} classes, {dim} dimensions)"
+
     def __post_init__(self) -> None:
         rows = as_features(self.rows, "text")
         if rows.ndim != 2:

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, ModelError, ProlipError
+from prolip.core.errors import InputError, ModelError, Parameter, ProlipError
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
@@ -170,7 +170,9 @@ class _Job:
             listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
             raise InputError(
                 f"{len(bad)} of {len(self.images)} images cannot be read, more than "
-                f"{100 * skip_bad:.0f} %: repair or remove them ({listed})"
+                f"{100 * skip_bad:.0f} %: repair or remove them, or skip them with ",
+                Parameter("skip_bad", True),
+                f" ({listed})",
             )
         features = self.features if not bad else self.features[:, kept]
         hashes = [self.keys[index] for index in kept]

@@ -45,7 +45,7 @@ async function predict() {
     ? `No prediction: ${found.error}`
     : found.class === null
       ? "None of these classes"
-      : `${found.class}, ${percent(found.probability)}`;
+      : `${found.class}, ${percent(found.probability)}${found.rejected ? " (none of these?)" : ""}`;
   top.replaceChildren(...(found.top ?? []).map(row));
   time.textContent = found.error ? "" : `${Math.round(performance.now() - started)} ms`;
 }

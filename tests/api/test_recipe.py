@@ -1,0 +1,103 @@
+"""One declaration of each option: the constructor, its documentation, the commands and the saved model."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+from odd_lines import commands
+from pictures import COLOURS, blotch
+from prolip import FewShotClassifier, Recipe
+from prolip.api.recipe import OPTIONS
+from prolip.core import Head, Task, UsageError
+
+IMAGES = [blotch(colour, 700 + k) for k, colour in enumerate(COLOURS.values())]
+
+
+def test_the_written_signature_is_that_of_the_declarations():
+    written = inspect.signature(FewShotClassifier).parameters
+    assert list(written)[:2] == ["model", "method"]
+    assert {name: (each.default, each.annotation) for name, each in written.items()} == {
+        name: (each.default, each.type.replace("tuple[str, ...]", "Sequence[str]"))
+        for name, each in OPTIONS.items()
+    }
+
+
+def test_every_option_is_documented_and_has_its_place_on_the_command_line():
+    text = inspect.cleandoc(FewShotClassifier.__doc__)
+    names = {option.name.removeprefix("no_") for option in commands()[("fit",)].params}
+    for name, each in OPTIONS.items():
+        assert f"\n{name}\n    {each.metadata['option'].help[:20]}" in text
+        assert name in names or name == "progress"
+    assert Recipe().options is None
+
+
+def test_lam_is_an_option_of_methods_that_have_it(offline):
+    with pytest.raises(UsageError):
+        FewShotClassifier(offline, "gda", options={"lam": 1.0}, store=False).fit(IMAGES, list(COLOURS))
+    with pytest.raises(TypeError):
+        FewShotClassifier(offline, "gda", lam=1.0)
+
+
+def test_an_image_that_is_skipped_has_its_row(colour_model, offline, tmp_path):
+    clf = FewShotClassifier(offline, store=False, skip_bad=True)
+    clf.model_ = colour_model.model_
+    images = [IMAGES[0], b"no image", IMAGES[1]]
+    assert clf.predict(images).tolist() == ["red", None, "green"]
+    assert np.isnan(clf.predict_proba(images)).all(axis=1).tolist() == [False, True, False]
+    assert np.isnan(clf.transform(images)).all(axis=1).tolist() == [False, True, False]
+    assert clf.top_k(images, 1)[1] == []
+    assert [row[0][0] for row in clf.top_k(images, 1)[::2]] == ["red", "green"]
+
+
+def test_another_model_is_replaced_only_with_force(colour_model, tmp_path):
+    colour_model.save(tmp_path / "model")
+    colour_model.save(tmp_path / "model")  # its own
+    other = FewShotClassifier.load(tmp_path / "model", store=False)
+    other.rename({"red": "crimson"}).save(tmp_path / "model")
+    with pytest.raises(UsageError):
+        colour_model.save(tmp_path / "model")  # another was saved there since
+    colour_model.save(tmp_path / "model", force=True)
+    stranger = FewShotClassifier(store=False)
+    stranger.model_ = colour_model.model_
+    with pytest.raises(UsageError):
+        stranger.save(tmp_path / "model")
+
+
+def test_the_base_model_is_downloaded_on_request(colour_model, offline, tmp_path, monkeypatch):
+    calls = []
+
+    def load(name, device, **options):
+        calls.append(options.get("download", False))
+        return offline
+
+    monkeypatch.setattr("prolip.encoders.load", load)
+    colour_model.save(tmp_path / "model")
+    for download in (False, True):
+        FewShotClassifier.load(tmp_path / "model", store=False, download=download)
+    assert calls == [False, True]
+    with pytest.raises(UsageError):
+        FewShotClassifier.load(tmp_path / "model", method="gda")
+
+
+def test_figures_are_attributes_of_a_report(colour_model):
+    report = colour_model.report(IMAGES, list(COLOURS))
+    assert report.accuracy == report.figures.accuracy == 1.0
+    with pytest.raises(AttributeError):
+        _ = report.nothing
+
+
+def test_groups_stay_together_in_a_fit(offline):
+    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
+    groups = [f"{k}{i // 2}" for k in range(3) for i in range(4)]
+    clf = FewShotClassifier(offline, store=False).fit(images, np.repeat(list(COLOURS), 4), groups)
+    assert clf.model_.support.task.independent == 6
+    clf.save("grouped")
+    assert FewShotClassifier.load("grouped", store=False).model_.support.task.independent == 6
+
+
+def test_values_show_their_size_and_not_their_arrays(offline, colour_model):
+    task = Task(np.eye(4), [0, 0, 1, 1], np.eye(4)[:2])
+    for value in (offline, task.text, Head(np.eye(4)), colour_model.fitted_, colour_model.model_):
+        assert len(repr(value)) < 120
+        assert "array(" not in repr(value)
