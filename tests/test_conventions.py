@@ -19,6 +19,7 @@ THIRD_PARTY = {
     "options.intra_op_num_threads",  # onnxruntime.SessionOptions
     "options.log_severity_level",
     "models.callback",  # click.Group: what `prolip models` runs without a subcommand
+    "self._drawn.total",  # tqdm: known after the first call
     "block.forward",  # torch: wrapped for a while, then put back
     "view.flags.writeable",  # NumPy: a read-only view
 }
