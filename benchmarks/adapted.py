@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageEnhance
-from prolip.evaluate.duplicates import near_duplicates, signature
 
 from method_tasks import DEFAULT
 from prolip import methods
@@ -30,6 +29,7 @@ from prolip.evaluate.calibration import fit_factor, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import learning_curve
 from prolip.evaluate.label_errors import MAX_QUALITY, label_posterior
+from prolip.evaluate.near_copies import near_copies, signature
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.suggestions import suggest
 from prolip.features import FeatureStore, extract, load_image
@@ -197,7 +197,7 @@ def curves(sets):
             task, _, _ = data.draw(8, seed)
             method = methods.create(DEFAULT)
             fitted, held_out = method.fit_held_out(task)
-            curve = learning_curve(fitted, task, held_out)
+            curve = learning_curve(fitted, task, Confidence.of(fitted, task, held_out).figures)
             forecast = next(f for f in curve.forecasts if f.shots == 16)
             full, _, _ = data.draw(16, seed)
             measured = {
@@ -332,7 +332,7 @@ def duplicates(sets, count=60):
 
 
 def _pairs(x, images):
-    return near_duplicates(x, lambda i: signature(load_image(images[i])))
+    return near_copies(x, lambda i: signature(load_image(images[i])))
 
 
 PARTS = {

@@ -24,9 +24,9 @@ from typing import Any
 
 README = Path(__file__).parents[1] / "README.md"
 SETS = {
-    "pets37": ("37 breeds of cats and dogs", "oxford_pets"),
-    "dtd10": ("10 textures", "dtd"),
-    "clothing10": ("10 kinds of clothes", None),
+    "pets37": "37 breeds of cats and dogs",
+    "dtd10": "10 textures",
+    "clothing10": "10 kinds of clothes",
 }
 
 
@@ -60,10 +60,9 @@ def rows(work: Path, data: Path) -> Iterator[tuple[str, str]]:
     image = work / "prolip-demo" / "photos" / "test" / "dotted" / "0.jpg"
     one = seconds(work, "predict", "prolip-demo/textures-model", str(image))
     if (data / "images").is_dir():
-        for name, (title, template) in SETS.items():
+        for name, title in SETS.items():
             photos = str((data / "images" / name).resolve())
-            extra = ["--template", template] if template else []
-            prolip(work, "fit", photos, "-o", name, *extra)
+            prolip(work, "fit", photos, "-o", name)
             found = prolip(work, "eval", name, photos)
             figure = change(found["zero_shot_accuracy"], found["accuracy"])
             yield f"{name}, {title}, `offline`: zero-shot → `prolip fit` on 16 photos of each", figure
