@@ -11,11 +11,10 @@ have options: name:option=value:option=value. Runs are added to the --csv file a
 `views`: N training photos of each class in several augmented views, the other training photos to predict; the
 gain over one view with its standard error over draws.
 
-`unlabelled`: `predict --transductive` and `fit --unlabelled` beside the plain prediction, in points: all
-images at once; a quarter of the classes present; a pool (a random half of the images) for the other half; the
-same with as many out-of-distribution images in the pool. Then how often the evidence let each be used, and
-its time in plain fits. Development sets by default; --test predicts the test images instead. --pool only
-times a pool of that many images, made from pairs of birds.
+`unlabelled`: `fit --unlabelled` beside the plain prediction, in points: a pool (a random half of the images)
+for the other half; the same with as many out-of-distribution images in the pool. Then how often the evidence
+let it be used, and its time in plain fits. Development sets by default; --test predicts the test images
+instead. --pool only times a pool of that many images, made from pairs of birds.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from prolip.data import as_templates, read_images, sample_few_shot
 from prolip.encoders import Encoder, load
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.unlabelled import learn_from, predict_transductive
+from prolip.evaluate.unlabelled import learn_from
 from prolip.features import FeatureStore, extract
 from solver_tasks import TEMPLATES, all_photos, few_shot, photos, whu
 
@@ -194,7 +193,7 @@ def views_accuracy(task: Task, chosen: Array, views: int) -> float:
 
 # Unlabelled images
 
-COLUMNS = ("transductive", "few classes", "pool", "mixed pool")
+COLUMNS = ("pool", "mixed pool")
 
 
 def show_unlabelled(options: argparse.Namespace) -> None:
@@ -277,14 +276,7 @@ def unlabelled_gains(found: Trial, others: Array | None, seed: int) -> dict[str,
     fitted, confidence = fit_with_confidence(task)
     plain_seconds = time.perf_counter() - started
     plain, rng = fitted.logits(x), np.random.default_rng(seed)
-    present = rng.permutation(task.classes)[: max(2, round(0.26 * task.classes))]
     gains = {"plain": percent(plain, y)}
-    for column, part in (("transductive", np.ones(len(y), bool)), ("few classes", np.isin(y, present))):
-        started = time.perf_counter()
-        joint = predict_transductive(fitted, confidence, task, x[part])
-        gains[f"{column} time"] = (time.perf_counter() - started) / plain_seconds
-        gains[column] = percent(joint.probabilities, y[part]) - percent(plain[part], y[part])
-        gains[f"{column} used"] = joint.evidence.used
     half = rng.random(len(y)) < 0.5
     pools = {"pool": x[half]}
     if others is not None:
@@ -304,11 +296,10 @@ def time_pool(data: Path, count: int) -> None:
     a, b = rng.integers(len(x), size=count), rng.integers(len(x), size=count)
     pool = (0.7 * x[a] + 0.3 * x[b]).astype(np.float32)
     fitted, confidence = fit_with_confidence(task)
-    for name, work in (("pool", learn_from), ("transductive", predict_transductive)):
-        started = time.perf_counter()
-        found = work(fitted, confidence, task, pool)
-        seconds, memory = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"{name}, {count:,} images: {seconds:.1f} s, {memory / 2**20:.1f} GB; {found.evidence.why}")
+    started = time.perf_counter()
+    found = learn_from(fitted, confidence, task, pool)
+    seconds, memory = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"{count:,} images: {seconds:.1f} s, {memory / 2**20:.1f} GB; {found.evidence.why}")
 
 
 PARTS = {

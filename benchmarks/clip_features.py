@@ -11,7 +11,7 @@ cross-validation, and zero-shot.
 `calibration` has the calibration error: of the default after calibration inside the support set, of 1/N and
 zero-shot at CLIP's own scale. `rejection`: photos of the other two sets that are accepted, and photos of the
 classes that are rejected, at 5 %. `unlabelled`: points that a pool of half of the photos brings for the other
-half, and that transductive prediction of all test photos brings. `time`: seconds of a fit, beside the same
+half. `time`: seconds of a fit, beside the same
 with nothing left to settle and beside 1/N.
 """
 
@@ -32,7 +32,7 @@ from prolip.core import Fitted
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.metrics import accuracy, calibration_error
-from prolip.evaluate.unlabelled import learn_from, predict_transductive
+from prolip.evaluate.unlabelled import learn_from
 from solver_tasks import few_shot
 
 SETS = ("dtd10", "clothing10", "pets37")
@@ -124,16 +124,12 @@ def measure_unlabelled(data: Path, name: str, shots: int, draw: int) -> dict[str
     fitted, confidence = fit_confident(task)
     half = np.random.default_rng(draw).random(len(y)) < 0.5
     learned = learn_from(fitted, confidence, task, x[half])
-    joint = predict_transductive(fitted, confidence, task, x)
     plain = fitted.logits(x)
     gain = accuracy(learned.fitted.logits(x[~half]), y[~half]) - accuracy(plain[~half], y[~half])
-    transductive = accuracy(joint.probabilities, y) - accuracy(plain, y)
     return {
         "plain": 100 * accuracy(plain, y),
         "pool": 100 * gain,
         "pool used, %": 100.0 * learned.evidence.used,
-        "transductive": 100 * transductive,
-        "transductive used, %": 100.0 * joint.evidence.used,
     }
 
 

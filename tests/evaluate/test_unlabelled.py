@@ -10,9 +10,9 @@ from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, Head, Task, methods
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import log_softmax, unit_rows
+from prolip.evaluate.clusters import Axes, fit_gaussians, recognise
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.transductive import Axes, fit_gaussians, recognise
-from prolip.evaluate.unlabelled import learn_from, move, predict_transductive
+from prolip.evaluate.unlabelled import learn_from, move
 
 CLASSES, WIDTH, DIM = 4, 40, 12
 
@@ -109,24 +109,6 @@ def test_recognition_leaves_the_labelled_images_out():
     )
 
 
-def test_together_is_better_than_alone(problem):
-    task, model, confidence, draw = problem
-    x, y = draw(100)
-    joint = predict_transductive(model, confidence, task, x)
-    assert joint.evidence.used
-    assert accuracy(joint.probabilities, y) > accuracy(model.logits(x), y) + 0.02
-    np.testing.assert_allclose(joint.probabilities.sum(axis=1), 1, atol=1e-5)
-
-
-def test_any_number_of_classes_may_be_present(problem):
-    task, model, confidence, draw = problem
-    gains = []
-    for x, y in [draw(80, [1, 2]) for _ in range(10)]:  # one draw alone may be three images behind
-        joint = predict_transductive(model, confidence, task, x)
-        gains.append(accuracy(joint.probabilities, y) - accuracy(model.logits(x), y))
-    assert np.mean(gains) >= 0
-
-
 def test_a_pool_moves_the_matrix_for_images_that_it_did_not_have(problem):
     task, model, confidence, draw = problem
     (pool, _), (x, y) = draw(100), draw(250)
@@ -188,46 +170,30 @@ def test_a_pool_that_misleads_is_left_alone():
     sure = replace(
         confidence, out_of_distribution=replace(confidence.out_of_distribution, scores=np.zeros(1))
     )
-    joint = predict_transductive(model, sure, task, between.astype(np.float32))
     learned = learn_from(model, sure, task, between.astype(np.float32))
-    for evidence in (joint.evidence, learned.evidence):
-        assert not evidence.used
-        assert evidence.after < evidence.before
-        assert "held-out" in evidence.why
+    assert not learned.evidence.used
+    assert learned.evidence.after < learned.evidence.before
+    assert "held-out" in learned.evidence.why
     assert (learned.fitted, learned.confidence) == (model, sure)
-    plain = model.logits(between.astype(np.float32)) / confidence.temperature
-    np.testing.assert_allclose(np.log(joint.probabilities), log_softmax(plain), atol=1e-3)
 
 
 def test_a_hundred_held_out_images_are_enough():
     head, text, draw = world(noise=1.6)
     task = Task(*draw(50), text, head, scale=10.0)  # five folds of 40
     model, confidence = fitted(task)
-    evidence = predict_transductive(model, confidence, task, draw(100)[0]).evidence
+    evidence = learn_from(model, confidence, task, draw(100)[0]).evidence
     assert evidence.held_out == 120
     assert evidence.used == (evidence.gain >= 0.5 * evidence.error)
 
 
 def test_what_cannot_be_used_is_said(problem):
     task, model, confidence, draw = problem
-    x, _ = draw(3)
-    plain = model.logits(x) / confidence.temperature
-    few = predict_transductive(model, confidence, task, x)
+    few = learn_from(model, confidence, task, draw(3)[0])
     assert not few.evidence.used
     assert "too few, it takes 30" in few.evidence.why
-    np.testing.assert_allclose(np.log(few.probabilities), log_softmax(plain), atol=1e-4)
-    gone = predict_transductive(model, confidence, None, x)
-    assert "without the features" in gone.evidence.why
+    assert few.fitted is model
     probe = methods.create("linear_probe", C=10.0).fit(task)
     assert "no matrix" in learn_from(probe, confidence, task, draw(100)[0]).evidence.why
-
-
-def test_a_method_without_a_matrix_answers_together_too(problem):
-    task, _, confidence, draw = problem
-    probe = methods.create("linear_probe", C=10.0).fit(task)
-    x, y = draw(100)
-    joint = predict_transductive(probe, confidence, task, x)
-    assert accuracy(joint.probabilities, y) >= accuracy(probe.logits(x), y)
 
 
 def test_memory_grows_with_the_pool_and_not_with_its_square():

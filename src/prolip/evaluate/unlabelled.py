@@ -1,23 +1,20 @@
 """Unlabelled images: used by a fitted model where held-out labelled images show that they help.
 
-There are two uses of the clusters of `transductive`:
-
-- `predict_transductive`: the images to predict are clustered together;
-- `learn_from`: a pool of images makes another matrix, for images that are yet to come.
+A pool of images is clustered (`clusters`), and makes another matrix, for images that are yet to come.
 
 Evidence. Each fold of the support set in turn is held out, a model is fitted on the rest with the same
-settings, and the pool is clustered with it; for transductive predictions the held-out images join the pool.
+settings, and the pool is clustered with it.
 The clusters are used if they raise the log-likelihood of the held-out labels by at least MARGIN standard
 errors, each side at its best temperature, and each image weighted by the share of its class in the pool.
 Counting correct predictions instead sees less in few images. Over 12 sets and 8 draws, with 4 images per
 class, the mean gain (and that of the worst set) was
 
-                        transductive   few classes    pool           half out-of-distribution
-    always used         +2.1  (-2.5)   +2.2  (-1.0)   +1.3  (-3.2)   +0.8  (-4.0)
-    as many correct     +2.0  (-1.8)   +1.5  (-0.6)   +1.1  (-1.8)   +1.1  (-1.9)
-    likelier            +2.0  (-1.2)   +1.5  (-0.1)   +1.7  (-0.8)   +1.2  (-1.4)
-    MARGIN = 0.5        +1.9  (-0.3)   +1.0  ( 0.0)   +1.7  ( 0.0)   +1.2  (-0.4)
-    MARGIN = 1          +1.6  (-0.3)   +0.7  ( 0.0)   +1.6  ( 0.0)   +1.1  (-0.1)
+                        pool           half out-of-distribution
+    always used         +1.3  (-3.2)   +0.8  (-4.0)
+    as many correct     +1.1  (-1.8)   +1.1  (-1.9)
+    likelier            +1.7  (-0.8)   +1.2  (-1.4)
+    MARGIN = 0.5        +1.7  ( 0.0)   +1.2  (-0.4)
+    MARGIN = 1          +1.6  ( 0.0)   +1.1  (-0.1)
 
 With one image per class nothing can be held out: there the clusters, by unlabelled images alone, must
 recognise at least half of the labelled ones, which excludes nonsense and no more
@@ -31,12 +28,12 @@ import numpy as np
 
 from prolip import methods
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
-from prolip.core.arrays import Array, cross_entropy, row_lengths, softmax
+from prolip.core.arrays import Array, cross_entropy, row_lengths
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_temperature
+from prolip.evaluate.clusters import Axes, Gaussians, fit_gaussians, recognise
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import OutOfDistribution
-from prolip.evaluate.transductive import Axes, Gaussians, fit_gaussians, recognise
 from prolip.methods.base import Method
 from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import parallel_matmul, single_thread
@@ -63,37 +60,12 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class TransductivePredictions:
-    """Probabilities [n, K] of images that were classified together, or one by one if that does not help."""
-
-    probabilities: Array
-    evidence: Evidence
-
-
-@dataclass(frozen=True, eq=False)
 class Learned:
     """A model and its confidence after a pool, unchanged if the evidence is against it."""
 
     fitted: Fitted
     confidence: Confidence
     evidence: Evidence
-
-
-@single_thread()
-def predict_transductive(
-    fitted: Fitted, confidence: Confidence, task: Task | None, x: Array, seed: int = 0
-) -> TransductivePredictions:
-    """Predict features x [n, width] together."""
-    plain = fitted.logits(x) / confidence.temperature
-    pool, refusal = _pool(fitted, confidence, task, x)
-    if pool is None or task is None:
-        return TransductivePredictions(softmax(plain), Evidence(False, refusal))
-    gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
-    evaluation = _evaluate(pool, task, confidence, gaussians, seed, join=True)
-    if not evaluation.evidence.used:
-        return TransductivePredictions(softmax(plain), evaluation.evidence)
-    joint = gaussians.log_posterior / 2 / evaluation.temperature
-    return TransductivePredictions(softmax(joint), evaluation.evidence)
 
 
 @single_thread()
@@ -105,7 +77,7 @@ def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, see
         return Learned(fitted, confidence, Evidence(False, refusal or no_matrix))
     plain = fitted.logits(x) / confidence.temperature
     gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
-    evaluation = _evaluate(pool, task, confidence, gaussians, seed, join=False)
+    evaluation = _evaluate(pool, task, confidence, gaussians, seed)
     if not evaluation.evidence.used:
         return Learned(fitted, confidence, evaluation.evidence)
     learned = move(fitted, pool.axes, gaussians, confidence.temperature, x, task.n)
@@ -163,13 +135,10 @@ class _Pool:
 class _Evaluation:
     evidence: Evidence
     held_out: HeldOutPredictions  # with the pool
-    temperature: float = 1.0  # of these predictions
 
 
-def _pool(fitted: Fitted, confidence: Confidence, task: Task | None, x: Array) -> tuple[_Pool | None, str]:
+def _pool(fitted: Fitted, confidence: Confidence, task: Task, x: Array) -> tuple[_Pool | None, str]:
     """Return the pool, or why it cannot be used."""
-    if task is None:
-        return None, "the model was saved without the features of its support set"
     method = methods.from_settings(fitted.settings)
     if method.trains_tower:
         return None, f"{fitted.method} trains the encoder, and takes too long for cross-validation"
@@ -184,9 +153,9 @@ def _pool(fitted: Fitted, confidence: Confidence, task: Task | None, x: Array) -
 
 
 def _evaluate(
-    pool: _Pool, task: Task, confidence: Confidence, gaussians: Gaussians, seed: int, *, join: bool
+    pool: _Pool, task: Task, confidence: Confidence, gaussians: Gaussians, seed: int
 ) -> _Evaluation:
-    """Compare held-out predictions with and without the pool, which the held-out images `join` or not."""
+    """Compare held-out predictions with and without the pool."""
     some = slice(None, None, -(-len(pool.f) // MAX_FOLD_POOL))
     f, weights, x = pool.f[some], pool.weights[some], pool.x[some]
     images, before, after = [], [], []
@@ -194,14 +163,9 @@ def _evaluate(
         logits = pool.method.fit(task.subset(rest)).logits(np.concatenate([x, task.x[0, own]]))
         logits = logits / confidence.temperature
         own_logits, held_out_f = logits[len(x) :], pool.support[own]
-        if join:
-            all_f, all_weights = np.concatenate([f, held_out_f]), np.append(weights, np.ones(len(own)))
-            found = fit_gaussians(pool.support[rest], task.y[rest], all_f, logits, all_weights)
-            after.append(found.log_posterior[len(x) :] / 2)
-        else:
-            found = fit_gaussians(pool.support[rest], task.y[rest], f, logits[: len(x)], weights)
-            share = len(x) / (len(x) + len(rest))
-            after.append((own_logits + share * found.scores(held_out_f)) / 2)
+        found = fit_gaussians(pool.support[rest], task.y[rest], f, logits[: len(x)], weights)
+        share = len(x) / (len(x) + len(rest))
+        after.append((own_logits + share * found.scores(held_out_f)) / 2)
         images.append(own)
         before.append(own_logits)
         if sum(map(len, images)) >= MIN_HELD_OUT:
@@ -225,13 +189,14 @@ def _model_logits(confidence: Confidence, images: Array, refitted: Array) -> Arr
 def _compare(alone: Array, joint: Array, images: Array, task: Task, gaussians: Gaussians) -> _Evaluation:
     """Compare logits [h, K] for held-out images, those of the model alone and those with the pool."""
     y = task.y[images]
-    shares = np.maximum(gaussians.counts[y].astype(np.float64), 1e-6)
+    weights = task.weights[images]
+    shares = weights * np.maximum(gaussians.counts[y].astype(np.float64), 1e-6)
     shares /= shares.sum()
-    temperatures = [fit_temperature(logits, y, shares * len(y)) for logits in (alone, joint)]
+    temperatures = [fit_temperature(logits, y, shares * weights.sum()) for logits in (alone, joint)]
     gains = cross_entropy(alone / temperatures[0], y) - cross_entropy(joint / temperatures[1], y)
     gain = float(shares @ gains)
     error = float(np.sqrt(np.square(shares * (gains - gain)).sum()))
-    before, after = (metrics.accuracy(logits, y) for logits in (alone, joint))
+    before, after = (metrics.accuracy(logits, y, weights) for logits in (alone, joint))
     of = "" if len(y) == task.n else f" on {len(y)} of {task.n} images"
     used = gain >= MARGIN * error
     why = (
@@ -239,7 +204,7 @@ def _compare(alone: Array, joint: Array, images: Array, task: Task, gaussians: G
         f"of the labels {'rise' if used else 'do not rise'} beyond chance"
     )
     evidence = Evidence(used, why, len(y), before, after, gain, error)
-    return _Evaluation(evidence, HeldOutPredictions(joint, y, images), temperatures[1])
+    return _Evaluation(evidence, HeldOutPredictions(joint, y, images))
 
 
 def _evaluate_one_shot(pool: _Pool, task: Task, gaussians: Gaussians) -> _Evaluation:
