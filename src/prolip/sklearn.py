@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from prolip import methods
-from prolip.core import Head, InputError, Task, Text, UsageError
+from prolip.core import Head, InputError, Task, Text
 from prolip.core.arrays import softmax
 from prolip.io.environment import require
 
@@ -37,11 +37,8 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         The encoder's last linear map: a matrix [Do, D] or a `prolip.Head`. None means that X are embeddings.
     method
         A name of `prolip.methods.names()` that works on features.
-    lam
-        Weight of the penalty of a method that has one: for "prolip", "1/N", "1/N^2" or a number. None is the
-        method's default.
     options
-        Further options of the method.
+        Options of the method, like {"lam": "1/N"} for "prolip".
     scale
         What cosines are multiplied by: that of the model, 100 for CLIP.
     seed
@@ -70,7 +67,6 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         text: Any = None,
         head: Any = None,
         method: str = "anchored",
-        lam: str | float | None = None,
         options: dict[str, Any] | None = None,
         scale: float = 100.0,
         seed: int = 0,
@@ -78,7 +74,6 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         self.text = text
         self.head = head
         self.method = method
-        self.lam = lam
         self.options = options
         self.scale = scale
         self.seed = seed
@@ -127,10 +122,6 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
 
     def _method(self) -> methods.Method:
         options, takes = dict(self.options or {}), methods.options(self.method)
-        if self.lam is not None:
-            if "lam" in options:
-                raise UsageError("lam is given twice: as a parameter and in options")
-            options["lam"] = self.lam
         if "seed" in takes:
             options.setdefault("seed", self.seed)
         return methods.create(self.method, **options)

@@ -18,6 +18,7 @@ from PIL import Image
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.api.inputs import as_images, read_labelled
+from prolip.api.support import DuplicateWarning
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
 from prolip.data.tables import MissingColumnError
@@ -544,3 +545,13 @@ def test_columns_are_named_in_fit(folder, offline):
     assert clf.fit(folder.parent / "list.csv", **columns).classes_.tolist() == ["blue", "green", "red"]
     with pytest.raises(UsageError):
         clf.fit([folder], ["red"], **columns)
+
+
+def test_a_photo_in_two_classes_is_named_with_both_labels(folder, offline, tmp_path):
+    (folder / "blue" / "wrong.png").write_bytes((folder / "red" / "0.png").read_bytes())
+    clf = FewShotClassifier(offline, store=False)
+    with pytest.warns(DuplicateWarning) as caught:
+        clf.fit(zipped(folder, tmp_path / "p.zip"))
+    message = " ".join(str(warning.message) for warning in caught)
+    for name, label in (("blue/wrong.png", "blue"), ("red/0.png", "red")):
+        assert f"{tmp_path / 'p.zip'}/{name} ({label})" in message

@@ -24,7 +24,7 @@ from prolip.api.recipe import Recipe
 from prolip.core import InputError, Task, Text
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
-from prolip.data import ImageSet, class_names, sample_few_shot, warn_of_short_classes
+from prolip.data import ImageSet, LazyImage, class_names, sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.evaluate.near_copies import SIGNATURE_SIDE, merge, near_copy_groups, open_signature
 from prolip.features import Extraction, FeatureStore, extract
@@ -130,8 +130,9 @@ def group_images(x: Array, y: Any, images: Sequence[Any], groups: Any) -> Array:
 
 
 def image_name(source: Any, place: int) -> str:
-    """Return the path of an image, or its number from 1 on."""
-    return readable(str(source)) if isinstance(source, (str, os.PathLike)) else f"image {place + 1}"
+    """Return the path of an image, its name in an archive or a table, or its number from 1 on."""
+    named = isinstance(source, (str, os.PathLike, LazyImage))
+    return readable(str(source)) if named else f"image {place + 1}"
 
 
 def new_images(hashes: Sequence[bytes], images: ImageSet, seen: Mapping[bytes, int]) -> list[int]:
