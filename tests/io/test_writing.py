@@ -12,7 +12,7 @@ import pytest
 
 from prolip.core import ProlipError, UsageError
 from prolip.io.locks import MARK, LockedError, folder_lock
-from prolip.io.writing import WriteError, check_place, write_atomic, write_files, write_folder
+from prolip.io.writing import WriteError, check_place, write_atomic, write_folder
 
 
 def fill(files):
@@ -178,23 +178,6 @@ def test_a_second_writer_is_told_of_the_first_and_a_lock_ends_with_its_process(t
     with folder_lock(tmp_path / "new"):
         assert (tmp_path / "new").is_dir()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_belongs_to_a_file_never_stands_beside_another(tmp_path, monkeypatch):
-    main, beside = tmp_path / "index.npy", tmp_path / "paths"
-    write_files((main, lambda made: made.write_text("1")), (beside, lambda made: made.write_text("1")))
-    states, replace = set(), Path.replace
-
-    def watched(self, target):
-        states.add(tuple(p.read_text() if p.exists() else None for p in (main, beside)))
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", watched)
-    write_files((main, lambda made: made.write_text("2")), (beside, lambda made: made.write_text("2")))
-    assert states == {("1", None), ("2", None)}
-    assert beside.read_text() == "2"
-    write_files((main, lambda made: made.write_text("3")), (beside, None))
-    assert content(tmp_path) == {"index.npy": "3"}
 
 
 @pytest.fixture

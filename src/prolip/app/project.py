@@ -218,7 +218,7 @@ class Project:
         if label is not None:
             edits.require_class(self._state, label)  # before anything is written
         if not self.image(image).is_file():
-            write_bytes(self.image(image), data, durable=True)
+            write_bytes(self.image(image), data)
         self.write_thumbnail(image, thumbnail)
         change = self.commit(edit)
         return ("moved" if change else "known") if known else "added"

@@ -26,14 +26,11 @@ from prolip.io.locks import MARK, folder_lock
 from prolip.io.reading import ReadError, parse_tensors, read_bytes, read_json
 from prolip.io.writing import (
     WriteError,
-    Writer,
-    as_json,
     as_safetensors,
-    bytes_writer,
     check_place,
     make_folders,
-    write_atomic,
-    write_files,
+    write_bytes,
+    write_json,
 )
 
 FORMAT = 3
@@ -130,17 +127,16 @@ def _write(target: Path, model: SavedModel) -> None:
             payload = as_safetensors(tensors)
             digest = hashlib.sha256(payload).hexdigest()
             files[f"{kind}-{digest[:16]}.safetensors"] = digest
-            write_atomic(target / f"{kind}-{digest[:16]}.safetensors", bytes_writer(payload, durable=True))
-    cards: list[tuple[Path, Writer | None]] = []
-    if model.card is not None:
-        card = model.card.encode()
+            write_bytes(target / f"{kind}-{digest[:16]}.safetensors", payload)
+    if _is_unchanged(target, CARD, _listed(target) or {}):
+        (target / CARD).unlink()  # a card never stands beside another model
+    card = None if model.card is None else model.card.encode()
+    if card is not None:
         files[CARD] = hashlib.sha256(card).hexdigest()
-        cards.append((target / CARD, bytes_writer(card)))
-    elif _is_unchanged(target, CARD, _listed(target) or {}):
-        cards.append((target / CARD, None))
     config = {"format": FORMAT, **model.config, "files": files}
-    manifest = as_json({**config, "checksum": _checksum(config)})
-    write_files((target / CONFIG, bytes_writer(manifest, durable=True)), *cards)
+    write_json(target / CONFIG, {**config, "checksum": _checksum(config)})
+    if card is not None:
+        write_bytes(target / CARD, card)
     _tidy(target, files)
 
 

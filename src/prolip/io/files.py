@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
@@ -61,27 +60,6 @@ def file_state(file: str | os.PathLike[str] | int) -> tuple[int, ...]:
     """Return size, times and inode of a path or an open file: they change with the content."""
     status = os.stat(file)  # noqa: PTH116 - accepts a descriptor, too
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def fsync(handle: int) -> None:
-    """Wait until the content of an open file is on the disk."""
-    if sys.platform == "darwin":  # where os.fsync leaves it in the disk's own buffer
-        import fcntl
-
-        with suppress(OSError):  # a network disk
-            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-            return
-    os.fsync(handle)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system opens folders."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def sha256_file(path: Path) -> str:

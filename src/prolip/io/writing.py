@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,82 +19,47 @@ import numpy as np
 
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import ProlipError, UsageError
-from prolip.io.files import fsync, fsync_folder, portable_name
+from prolip.io.files import portable_name
 from prolip.io.locks import MARK
 
 NAME_LIMIT, PATH_LIMIT = 235, 4000  # bytes; file systems take 255 and 4,096, temporary names need the rest
 
 STALE = 24 * 3600  # seconds after which a temporary name is that of a killed process
 
-Writer = Callable[[Path], None]
+Writer = Callable[[Path], Any]
 
 
 class WriteError(ProlipError):
-    """A path cannot be written; `errno` is the reason of the operating system."""
+    """A path cannot be written."""
 
-    def __init__(self, path: Path, error: OSError, remaining: str = "nothing was written") -> None:
-        self.path, self.errno = path, error.errno
-        self.disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if self.disk_full:
-            super().__init__(f"no space left on the disk while writing {path}; {remaining}")
-        else:
-            super().__init__(f"cannot write {path}: {error.strerror or error}")
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"cannot write {path}: {error.strerror or error}")
+        self.path = path
 
 
 def write_atomic(path: Path, write: Writer) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it there.
 
-    A reader sees the old file or the new one, never a part; after a failure nothing is left behind. A link is
-    followed: its target is replaced. The new file has the permissions of the old one.
+    A reader sees the old file or the new one, never a part, also after a power cut; after a failure nothing
+    is left behind. A link is followed: its target is replaced. The new file has the old one's permissions.
     """
-    write_files((path, write))
-
-
-def write_files(main: tuple[Path, Writer], *others: tuple[Path, Writer | None]) -> None:
-    """Write a file and others that belong to it, each as `write_atomic` does, once all of them are filled.
-
-    The old others are removed before the main file is replaced, so that whenever this is interrupted, none of
-    them stands beside a main file that it does not belong to. Without a writer, a file is only removed.
-    """
-    files = (main, *others)
-    targets = [follow(path) for path, _ in files]
+    target = follow(path)
     try:
-        with ExitStack() as stack:
-            filled = []
-            for target, (_, write) in zip(targets, files, strict=True):
-                if write is not None:
-                    make_folders(target.parent)
-                    draft = stack.enter_context(temporary(target.parent, private=target.exists()))
-                    write(draft)
-                    if target.exists():
-                        shutil.copymode(target, draft)
-                    filled.append((draft, target))
-            for target in targets[1:]:
-                target.unlink(missing_ok=True)
-            for draft, target in filled:
-                rename(draft, target)
+        make_folders(target.parent)
+        with temporary(target.parent, private=target.exists()) as draft:
+            write(draft)
+            if target.exists():
+                shutil.copymode(target, draft)
+            with draft.open("rb+") as file:
+                os.fsync(file.fileno())
+            rename(draft, target)
     except OSError as error:
-        raise WriteError(main[0], error) from error
+        raise WriteError(path, error) from error
 
 
-def write_bytes(path: Path, payload: bytes, durable: bool = False) -> None:
-    """Write a file atomically; `durable` waits until the file and its name would survive a power cut."""
-    write_atomic(path, bytes_writer(payload, durable))
-    if durable:
-        fsync_folder(path.parent)
-
-
-def bytes_writer(payload: bytes, durable: bool = False) -> Writer:
-    """Return a writer of these bytes; `durable` waits until they would survive a power cut."""
-
-    def write(draft: Path) -> None:
-        with draft.open("wb") as file:
-            file.write(payload)
-            if durable:
-                file.flush()
-                fsync(file.fileno())
-
-    return write
+def write_bytes(path: Path, payload: bytes) -> None:
+    """Write a file atomically."""
+    write_atomic(path, lambda draft: draft.write_bytes(payload))
 
 
 def write_text(path: Path, text: str) -> None:
