@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize
 from scipy.special import log_softmax, softmax
 
+from closeness import assert_close
 from prolip import Head, Task, Text, methods
 from prolip.core import InputError, SavedModelError, UsageError
 from prolip.core.errors import UnknownNameError
@@ -592,3 +593,21 @@ def test_wrong_names_and_options_are_refused(name, options, error, attributes):
 def test_trained_numbers_are_the_papers(name, count):
     shape = Shape(features=2048, dim=1024, classes=100, images=1600, text_features=512)
     assert methods.create(name).count(shape) == count
+
+
+@pytest.mark.parametrize(("shots", "views", "width"), [(4, 1, 24), (3, 2, 24), (9, 1, 12)])
+@pytest.mark.parametrize("method", ["prolip", "rla"])
+def test_fits_on_parts_are_those_of_the_parts_alone(method, shots, views, width):
+    """They share a decomposition and start from each other; more rows than features, and fewer."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), shots)
+    means = rng.normal(size=(5, width))
+    x = means[y] + 0.8 * rng.normal(size=(views, len(y), width))
+    weight = rng.normal(size=(width, 10))
+    text = means @ weight + rng.normal(size=(5, 10))
+    task = Task(x, y, text, Head(weight), 10.0)
+    parts = [np.flatnonzero(np.arange(len(y)) % shots != k) for k in range(3)]
+    fitted = methods.create(method, lam=0.1)
+    for part, together in zip(parts, fitted.fit_parts(task, parts), strict=True):
+        alone = fitted.fit(task.subset(part))
+        assert_close(together.logits(x[0]), alone.logits(x[0]), atol=1e-3, rtol=1e-3)

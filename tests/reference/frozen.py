@@ -72,6 +72,7 @@ CASES: dict[str, tuple[str, dict[str, object]]] = {
     "tip_adapter_f_star, shared, validation": ("tip_adapter_f_star", {"shared_keys": True}),
     "clap_tip_adapter_f": ("clap_tip_adapter_f", {}),
     "clap_cross_modal": ("clap_cross_modal", {}),
+    "prolip_bias": ("prolip_bias", {}),
     "proker, imagenet": ("proker", {"lam": "imagenet"}),
     "prolip+rla": ("prolip+rla", {}),
     "prolip+rla, adam": ("prolip+rla", {"solver": "adam"}),

@@ -315,6 +315,16 @@ _ALL = (
         models=("RN50", "ViT-B/16"), shots=(16,), published="normalisation", plot="bars",
     ),
     Experiment(
+        "bias", "Tuning the bias of the projection too", 'supplement: it "does not change the results"',
+        "few_shot",
+        (
+            PROLIP, EXACT,
+            Entry("prolip_bias_adam", "ProLIP with the bias, Adam", "prolip_bias", adam("1/N"),
+                  averaged_over=OVER_LRS),
+            Entry("prolip_bias", "ProLIP with the bias, exact", "prolip_bias", exact()), ANCHORED,
+        ),
+    ),
+    Experiment(
         "views", "Number of augmented views", "Figure 7", "few_shot",
         (
             *(
