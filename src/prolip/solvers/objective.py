@@ -80,7 +80,7 @@ class ReducedObjective:
         self._slope = np.empty((rows, self.shape[1]), reduction.regime.products)
 
     def at(self, lam: float, outside: Array | None = None, weights: Array | None = None) -> ReducedObjective:
-        """The same with another lam, and |v_|^2 or weights where they are given; the two share other arrays."""
+        """The same with another lam, and |v_|^2 or weights where given; the two share other arrays."""
         other = copy(self)
         other.lam, other.outside = lam, self.outside if outside is None else outside
         other.weights = self.weights if weights is None else weights.astype(self.weights.dtype)
