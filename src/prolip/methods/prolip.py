@@ -110,8 +110,8 @@ class Projection(LogitBiasMethod):
             report["converged"] = solution.converged
         if solution.converged is False and lam > 0:
             warnings.warn(
-                f"{self.name} did not arrive at a minimum with lam={lam:.3g}: there is none near, as embeddings "
-                "can shrink for ever; a larger lam has one, and anchored always",
+                f"{self.name} is not at a minimum with lam={lam:.3g}: there may be none, as embeddings can "
+                "shrink for ever; a larger lam has one, and anchored always",
                 ConvergenceWarning,
                 stacklevel=4,
             )

@@ -63,8 +63,8 @@ def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Ar
 class ReducedObjective:
     """The objective on a reduction, as a function of Z Q [r, k].
 
-    `outside` [n] is the |v_|^2 that embeddings have outside span(T); `weights` w [n] are those of the rows, 1 / n
-    at first; `c` is w c [n] of the last evaluation.
+    `outside` [n] is the |v_|^2 that embeddings have outside span(T); `weights` w [n] are those of the rows,
+    1 / n at first; `c` is w c [n] of the last evaluation.
     """
 
     def __init__(self, reduction: Reduction, lam: float) -> None:

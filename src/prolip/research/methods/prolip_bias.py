@@ -1,4 +1,4 @@
-"""ProLIP that tunes the projection's bias b_o too, of which the paper's supplement says that it changes nothing.
+"""ProLIP that tunes the bias b_o of the projection too; the supplement says that it changes nothing.
 
     minimise over W, b:   mean_i CE( s normalize(x_i W + b) T', y_i )  +  lam ( |W - W0|^2 + |b - b_o|^2 )
 
