@@ -118,8 +118,12 @@ class Projection(LogitBiasMethod):
         return replace(self.place(task, solution.weight), report=report)
 
     def fit_parts(self, task: Task, parts: Sequence[Any]) -> Iterator[Fitted]:
-        """Yield a fit on each part of the images; minima share one decomposition."""
-        if self.solver != "exact":
+        """Yield a fit on each part of the images; minima share one decomposition.
+
+        Not where a part lacks a class, which a fit on it leaves out.
+        """
+        complete = all(len(np.unique(task.y[part])) == task.classes for part in parts)
+        if self.solver != "exact" or not complete:
             yield from super().fit_parts(task, parts)
             return
         inner = self.inner(task)
