@@ -34,7 +34,6 @@ ON_FEATURES = [
     "tip_adapter_f",
     "tip_adapter_f_star",
     "gda",
-    "proker",
     "prolip+rla",
     "prolip+tip_adapter_f",
     "prolip+task_res",
@@ -49,7 +48,6 @@ QUICK = {
     "task_res": {"lam": "1/N"},
     "cross_modal": {"lam": "1/N"},
     "gda": {"alpha": 1.0},
-    "proker": {"lam": 0.3},
     "clip_adapter": {"alpha": 0.5, "epochs": 20},
     "rla+clip_adapter": {"alpha": 0.5, "epochs": 20},
     "lp_plus_plus": {"epochs": 20},
@@ -482,17 +480,6 @@ def test_tip_adapter_f_star_searches_its_weights():
     fitted = create("tip_adapter_f_star", epochs=2).fit(problem(shots=5))
     assert fitted.report["search"]["on"] == "support"
     assert fitted.settings.options["alpha"] == fitted.alpha > 1
-
-
-def test_proker_by_hand():
-    task, lam, beta = problem(views=2), 0.3, 2.0
-    f = unit(unit(embed(task, task.x)).mean(axis=0)).astype(np.float64)
-    t, near = task.text.rows.astype(np.float64), np.exp(-beta * (1 - f @ f.T))
-    left = np.eye(3)[task.y] - f @ t.T
-    wanted = task.scale * (f @ t.T + near @ np.linalg.inv(near + lam * np.eye(12)) @ left)
-    fitted = create("proker", lam=lam, beta=beta).fit(task)
-    x = np.linalg.lstsq(task.head.weight.T, (f - task.head.bias).T, rcond=None)[0].T  # features of these keys
-    assert close(fitted.logits(x), wanted, atol=1e-2)
 
 
 def test_gda_by_hand():

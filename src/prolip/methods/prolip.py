@@ -110,8 +110,7 @@ class Projection(LogitBiasMethod):
             report["converged"] = solution.converged
         if solution.converged is False and lam > 0:
             warnings.warn(
-                f"{self.name} is not at a minimum with lam={lam:.3g}: there may be none, as embeddings can "
-                "shrink for ever; a larger lam has one, and anchored always",
+                f"no minimum was reached with lam {lam:.3g}; a larger one may do better",
                 ConvergenceWarning,
                 stacklevel=4,
             )
