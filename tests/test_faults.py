@@ -21,6 +21,7 @@ from prolip.api import save as keep
 from prolip.core import ProlipError, SavedModelError
 from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.card import model_card
+from prolip.export.saved import FORMAT
 from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import cache_dir
 
@@ -166,9 +167,7 @@ def test_a_crafted_model_is_refused(colour_model, tmp_path):
             digest = hashlib.sha256(payload).hexdigest()
             files[f"{kind}-{digest[:16]}.safetensors"] = digest
             (path / f"{kind}-{digest[:16]}.safetensors").write_bytes(payload)
-        config = {"format": 3, **config, "files": files}
-        checksum = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-        (path / "prolip.json").write_text(json.dumps({**config, "checksum": checksum}))
+        (path / "prolip.json").write_text(json.dumps({"format": FORMAT, **config, "files": files}))
 
     model, path = colour_model.model_, tmp_path / "model"
     path.mkdir()

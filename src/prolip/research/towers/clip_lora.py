@@ -81,3 +81,10 @@ class CLIPLoRA(FineTuning):
             max_steps=count,
             seed=self.seed,
         )
+
+    def parameters(self, task: Task) -> int:
+        """Count the two factors of each projection."""
+        from prolip.research.towers.lora_layers import count_factors
+
+        _, _, towers = self.open(task)
+        return count_factors(towers, self.rank)
