@@ -35,7 +35,7 @@ import numpy as np
 from PIL import Image
 
 from prolip import FewShotClassifier, methods
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, softmax
 from prolip.data import read_images
 from prolip.encoders import Encoder, load
 from prolip.features import FeatureStore, extract, load_image
@@ -148,7 +148,7 @@ def show_large(data: Path, folder: Path, count: int = 200) -> None:
         features[name] = work()
         seconds = time.perf_counter() - began
         rates[name] = len(paths) / seconds, (time.process_time() - used) / len(paths) * 1000
-    ours, whole = (clf.model_.predict(features[name]).proba for name in ("ours", "full"))
+    ours, whole = (softmax(clf.model_.logits(features[name])) for name in ("ours", "full"))
     same = int((ours.argmax(1) == whole.argmax(1)).sum())
     difference = np.abs(ours - whole).max(axis=1)
     size = statistics.mean(path.stat().st_size for path in paths) / 1e6

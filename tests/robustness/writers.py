@@ -54,7 +54,11 @@ def _export(value: int) -> Callable[[Path], None]:
 
 
 def _exported(folder: Path) -> object:
-    files = (folder / "out").iterdir() if (folder / "out").exists() else ()
+    files = list((folder / "out").iterdir()) if (folder / "out").exists() else []
+    # Killed between two names of folders, the user's files are in the old one.
+    files += [
+        path for path in folder.glob("out.old-*/notes.txt") if not (folder / "out" / path.name).exists()
+    ]
     return {path.name: path.read_text() for path in files if not path.name.startswith(MARK)}
 
 
