@@ -99,7 +99,6 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
             target = check_target(path, model.card is not None)
             if over is not None and over != version(target):
                 raise UsageError(f"{path} was changed by another process: run the command again")
-            old = _listed(target)
             new = [name for name in contents if not (target / name).exists()]
             try:
                 for name, payload in contents.items():
@@ -110,7 +109,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
             except BaseException:
                 _remove(target, set(new) - _listed(target))
                 raise
-            _remove(target, old - files.keys())
+            _remove(target, _data_files(target) - files.keys())
             for name, payload in card.items():
                 write_bytes(target / name, payload)
     except OSError as error:
@@ -118,11 +117,20 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
 
 
 def _listed(folder: Path) -> set[str]:
-    """Return the data files of a saved model."""
+    """Return the files of a saved model."""
     try:
-        return {name for name in read_manifest(folder)["files"] if _DATA.fullmatch(name)}
+        return set(read_manifest(folder)["files"])
     except SavedModelError:
         return set()
+
+
+def _data_files(folder: Path) -> set[str]:
+    """Return the data files of models, also of those whose process was killed: named by their content."""
+    return {
+        file.name
+        for file in folder.iterdir()
+        if (known := _DATA.fullmatch(file.name)) and _sha256(read_bytes(file)).startswith(known[2])
+    }
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
