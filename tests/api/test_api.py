@@ -1,4 +1,5 @@
 import copy
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -105,6 +106,35 @@ def test_copies_count_once(photos, offline):
     assert "0.png (red) is " in said
     assert "torn.png (green)" in said
     assert clf.info_["images"] == len(set(clf.model_.support.hashes)) == 18
+
+
+def test_near_copies_and_groups_count_once(offline):
+    def saved(picture, quality):
+        file = io.BytesIO()
+        picture.save(file, "JPEG", quality=quality)
+        return file.getvalue()
+
+    pictures = {name: [blotch(colour, 50 + i, 96) for i in range(4)] for name, colour in COLOURS.items()}
+    burst = {
+        name: [saved(picture, quality) for picture in own for quality in (97, 95, 93)]
+        for name, own in pictures.items()
+    }
+    clf = FewShotClassifier(offline, store=False).fit(burst)
+    figures = clf.confidence_.figures
+    groups = clf.model_.support.task.groups.reshape(12, 3)
+    assert (groups == groups[:, :1]).all()
+    alone = len(set(groups[:, 0].tolist()))  # two of the drawn pictures may look alike too
+    assert 10 <= alone <= 12
+    assert (clf.info_["images"], clf.info_["independent"], clf.info_["near_copies"]) == (36, alone, 36)
+    assert (figures.images, figures.independent) == (36, alone)
+    images = [picture for own in pictures.values() for picture in own]
+    labels = [name for name in pictures for _ in range(4)]
+    clf.fit(images, labels, groups=["monday", "monday", "tuesday", "friday"] * 3)
+    groups = clf.model_.support.task.groups
+    assert len(set(groups[[0, 1, 4, 5, 8, 9]].tolist())) == 1
+    assert clf.info_["independent"] <= 9
+    with pytest.raises(InputError):
+        clf.fit(images, labels, groups=["monday"])
 
 
 def test_shots_and_seed_choose_the_support_set(photos, offline):

@@ -13,6 +13,7 @@ from prolip.data import ImageSet
 from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.features import Extraction
 from prolip.methods.selection import cross_validate
@@ -57,6 +58,28 @@ def test_temperature_is_the_most_likely_one():
 def test_few_images_cannot_drive_the_temperature_to_an_extreme():
     right = np.eye(3) * 5.0
     assert 0.2 < fit_temperature(right, np.arange(3)) < 1  # all right: surer, but within reason
+
+
+def test_many_images_outweigh_the_prior():
+    rng = np.random.default_rng(0)
+    logits, y = 4 * rng.normal(size=(300, 8)), rng.integers(0, 8, 300)  # labels that nobody can predict
+
+    def loss(t):
+        return cross_entropy(logits / t, y).sum()
+
+    assert loss(fit_temperature(logits, y, width=0.2)) < loss(1.0) - 100
+    assert loss(fit_temperature(logits, y, width=0.2, own=10.0)) <= loss(10.0) + 2
+    copies = np.repeat(np.arange(300), 3)  # near-copies count as one
+    again = fit_temperature(logits[copies], y[copies], np.full(900, 1 / 3), width=0.2)
+    assert again == pytest.approx(fit_temperature(logits, y, width=0.2), rel=1e-3)
+
+
+def test_a_model_that_guesses_says_so():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 25)
+    for logits, little in ((rng.normal(size=(100, 4)), True), (np.eye(4)[y], False)):
+        figures = Figures.of(softmax(logits), y, zero_shot=logits, uncalibrated=softmax(logits), share=0.8)
+        assert figures.learned_little == little
 
 
 def test_held_out_answers_come_from_models_that_did_not_see_the_image():

@@ -54,3 +54,13 @@ def test_balanced_accuracy_and_f1_count_classes_not_images():
     assert np.allclose(metrics.f1_scores(counts)[:2], [2 * precision * recall / (precision + recall), 2 / 3])
     assert np.isnan(metrics.f1_scores(counts)[2])
     assert np.isclose(metrics.macro_f1(counts), (16 / 17 + 2 / 3) / 2)
+
+
+def test_a_fit_on_all_images_is_expected_to_be_better_than_those_of_folds():
+    assert metrics.expected_accuracy(0.7, 40, 1.0) == (0.7, pytest.approx(metrics.wilson(28, 40)))
+    accuracy, (low, high) = metrics.expected_accuracy(0.7, 40, 0.5)
+    assert accuracy == pytest.approx(1 - 0.3 * 0.5 ** (1 / 3))
+    assert low < 0.7 < accuracy < high
+    wider = metrics.expected_accuracy(0.7, 10, 0.5)[1]
+    assert wider[0] < low
+    assert wider[1] > high
