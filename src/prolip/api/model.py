@@ -5,7 +5,7 @@ from typing import Any
 
 from prolip import methods
 from prolip.api.recipe import Recipe
-from prolip.core import Fitted, Head, Projected, Task, Text, UsageError
+from prolip.core import Fitted, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, softmax, unit_rows
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
@@ -70,8 +70,7 @@ class AdaptedModel:
         """Return unit embeddings [n, D] of features [n, width]; those of the base model if unchanged."""
         if isinstance(self.fitted, Projected):
             return self.fitted.embed(x)
-        head: Head = self.fitted.encoder_for(self.encoder).head
-        return unit_rows(head(x))
+        return unit_rows(self.encoder.head(x))
 
     def rejects(self, x: Array, best: Array, false_reject: float = FALSE_REJECT) -> Array:
         """Return which features [n, width] are out-of-distribution, [n]; `best` [n] are predicted classes."""
