@@ -267,11 +267,12 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
         head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nAuthorization: Bearer {TOKEN}"
         upload.sendall(f"{head}\r\nContent-Length: 9\r\n\r\nhalf".encode())
         time.sleep(0.2)
-        run.send_signal(signal.SIGINT)
+        run.send_signal(signal.SIGTERM)
         time.sleep(0.4)
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
         assert run.wait(15) == 0, "it does not wait for the upload"
+    assert not list((tmp_path / "p").glob("*.html")), "the token is in no file any more"
     assert run.stderr.read() == ""
     run.stderr.close()
     with Project.open(tmp_path / "p") as project:

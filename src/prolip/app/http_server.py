@@ -81,7 +81,7 @@ def redirect_target(path: Path) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Calls back when it accepts requests, and at the first signal."""
+    """Calls back when it accepts requests, and at the first signal; further ones change nothing."""
 
     def __init__(
         self, config: uvicorn.Config, on_start: Callable[[], None], on_stop: Callable[[], None]
@@ -94,9 +94,10 @@ class _Server(uvicorn.Server):
         self._on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._on_stop()
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # not that requests are cancelled
-        super().handle_exit(sig, frame)
+        if not self.should_exit:
+            self._on_stop()
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # not that requests are cancelled
+            super().handle_exit(sig, frame)
 
 
 def config(app: Any, access_log: bool = False, root_path: str = "") -> uvicorn.Config:

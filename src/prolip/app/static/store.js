@@ -38,11 +38,20 @@ class Store extends EventTarget {
   }
 
   get unlabelled() {
-    return [...this.images.values()].some((row) => row.label === null);
+    return this.members(null).length > 0;
   }
 
+  // The images of a class, or those without one; all are grouped once for each revision.
   members(label) {
-    return [...this.images].filter(([, row]) => row.label === label).map(([id]) => id);
+    if (this.grouped?.revision !== this.revision) {
+      const groups = new Map();
+      for (const [id, row] of this.images) {
+        if (!groups.has(row.label)) groups.set(row.label, []);
+        groups.get(row.label).push(id);
+      }
+      this.grouped = { revision: this.revision, groups };
+    }
+    return this.grouped.groups.get(label) ?? [];
   }
 
   // The class that an image probably shows, if its label looks wrong and was not confirmed since.
