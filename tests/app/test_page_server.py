@@ -433,3 +433,17 @@ def test_photos_are_a_folder_for_each_class_and_part(page, tmp_path):
         "train/red": 2, "train/green": 2, "train/blue": 2, "test/red": 1,
     }  # fmt: skip
     assert len(set(names)) == 7, "all files have the same name"
+
+
+def test_the_web_page_is_one_file_with_everything_inside(page, tmp_path, monkeypatch):
+    from prolip.export import web
+
+    train(page, 2)
+    for name, _ in web.RUNTIME.values():
+        (tmp_path / name).write_bytes(b"the runtime")
+    monkeypatch.setattr("prolip.app.downloads.find_runtime", lambda: tmp_path)
+    status, headers, body = page.raw("GET", "/api/downloads/web")
+    assert status == 200
+    assert headers["content-disposition"].endswith("p-page.html")
+    assert b"cdn.jsdelivr" not in body
+    assert len(body) > 5_000_000, "the model is inside"

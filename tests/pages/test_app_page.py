@@ -124,7 +124,7 @@ def bars(page):
 
 def test_train_correct_label_and_export(page, tmp_path):
     train(page)
-    expect(page.locator("#score")).to_contain_text("100.0\u00a0% held-out accuracy")
+    expect(page.locator("#score")).to_contain_text("100.0\u00a0% accuracy")
 
     # An image in the wrong class is noticed, and moved by one click.
     drop(card(page, "green"), [blotch(COLOURS["red"], 77)], ["odd.png"])
@@ -524,7 +524,7 @@ def test_another_base_model_is_downloaded_used_and_left(browser, tmp_path, monke
             assert page.evaluate(AUDIT) == []
             menu.click()
             dialog.get_by_role("button", name="Use: offline", exact=True).click()
-            expect(page.locator("#score")).to_contain_text("100.0\u00a0% held-out accuracy")
+            expect(page.locator("#score")).to_contain_text("100.0\u00a0% accuracy")
 
 
 def test_figures_follow_a_label_within_a_second(page):
@@ -554,7 +554,7 @@ def test_images_are_shown_as_new_jpegs(page):
 def test_sample_photos_show_everything_at_once(page):
     page.get_by_role("button", name="Add sample photos").click()
     expect(page.locator("class-card")).to_have_count(4)
-    expect(page.locator("#score")).to_contain_text("held-out accuracy")
+    expect(page.locator("#score")).to_contain_text("accuracy")
     expect(page.locator("#queue-tiles .tile")).to_have_count(16)
     expect(page.get_by_role("button", name="Add sample photos")).to_be_hidden()
 

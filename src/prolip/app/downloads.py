@@ -19,6 +19,7 @@ from prolip.app.project import Project
 from prolip.core import UsageError
 from prolip.evaluate.curve import Curve
 from prolip.export.formats import FORMATS
+from prolip.export.web import download_runtime, find_runtime
 
 BLOCK = 1 << 20  # bytes that are sent at once
 NO_MODEL = "there is no model yet: add images to two classes first"
@@ -55,15 +56,12 @@ def downloads(project: Project, trained: TrainedSnapshot) -> dict[str, Download]
         ),
     }
     for target in ("prolip", *FORMATS):
-        why_not = None
+        why_not = NO_MODEL if model is None else None
         if model is not None and target in FORMATS:
             why_not = FORMATS[target].why_not(model.fitted, model.encoder, download=False)
-        found[target] = Download(
-            f"{target}.zip",
-            "application/zip",
-            NO_MODEL if model is None else why_not,
-            partial(_export, project, trained, target),
-        )
+        make = partial(_export, project, trained, target)
+        found[target] = Download(f"{target}.zip", "application/zip", why_not, make)
+    found["web"] = replace(found["web"], ending="page.html", media_type="text/html")
     return found
 
 
@@ -86,6 +84,12 @@ def _zip(project: Project, files: Iterable[tuple[Path, str]]) -> Made:
         for path, name in files:
             archive.write(path, name)
     return _rewound(packed)
+
+
+def _temporary(project: Project, content: bytes) -> Made:
+    file = tempfile.TemporaryFile(dir=project.folder)  # noqa: SIM115 - closed when it has been sent
+    file.write(content)
+    return _rewound(file)
 
 
 def _rewound(file: IO[bytes]) -> Made:
@@ -117,7 +121,14 @@ def _export(project: Project, trained: TrainedSnapshot, target: str) -> Made:
         if target == "prolip":
             save.save(model, made, card=True)
         else:
-            save.export(model, made, [target])
+            runtime = (find_runtime() or download_runtime()) if target == "web" else None
+            save.export(model, made, [target], runtime=runtime)
+        if target == "web":
+            if (made / "classifier.onnx").exists():
+                raise UsageError(
+                    "this model is too large for one page: prolip export --to web writes a folder"
+                )
+            return _temporary(project, (made / "index.html").read_bytes())
         files = sorted(file for file in made.rglob("*") if file.is_file())
         return _zip(project, ((file, file.relative_to(folder).as_posix()) for file in files))
 
@@ -136,9 +147,7 @@ def _report(project: Project, trained: TrainedSnapshot) -> Made:
         images=[project.image(image) for image in shown],
     )
     page = model_page(model, predictions, title=project.name, source="the project", curve=_curve(model))
-    file = tempfile.TemporaryFile(dir=project.folder)  # noqa: SIM115 - closed when it has been sent
-    file.write(page.encode())
-    return _rewound(file)
+    return _temporary(project, page.encode())
 
 
 def _curve(model: AdaptedModel) -> Curve | str:

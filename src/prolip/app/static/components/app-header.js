@@ -82,11 +82,11 @@ class AppHeader extends HTMLElement {
     const interval = `95\u00a0% interval ${figures.interval.map((end) => percent(end)).join(" to ")}`;
     if (figures.too_few)
       return [
-        `${Math.round(count * figures.accuracy)} of ${count} held-out images are correct: ` +
+        `${Math.round(count * figures.held_out_accuracy)} of ${count} held-out images are correct: ` +
           `too few to measure the accuracy (${interval}).`,
       ];
     const parts = [
-      "held-out accuracy ",
+      "accuracy, from held-out images ",
       h("span", { class: "interval" }, `(${interval}, ${plural(count, "image")}) `),
     ];
     if (figures.test) {
@@ -105,14 +105,15 @@ class AppHeader extends HTMLElement {
           .filter(Boolean)
           .join(", "),
       );
-    if (figures.near_copies)
+    if (figures.learned_little)
+      parts.push(h("span", { class: "bad" }, " · That may be guessing: the model has learned little."));
+    if (figures.near_copies) {
+      const count = figures.independent - (figures.images - figures.near_copies);
       parts.push(
-        h(
-          "span",
-          { class: "copies" },
-          ` · ${plural(figures.images, "photo")} with near-copies, which count as ${figures.independent}`,
-        ),
+        ` · ${plural(figures.near_copies, "near-copy", "near-copies")} count as ${count}: photos of other ` +
+          "moments and places teach the model more.",
       );
+    }
     return parts;
   }
 }

@@ -13,7 +13,10 @@ export-menu .format:first-child { border-top: 0; padding-top: 0; }
 `);
 
 const DOWNLOADS = {
-  web: ["Web page", "a page with the model inside, which runs in any browser; images stay there"],
+  web: [
+    "Web page",
+    "one file that opens with a double-click, also offline; what runs it (14 MB) is downloaded once",
+  ],
   onnx: ["ONNX", "runs anywhere with ONNX Runtime"],
   prolip: ["For prolip", "predict, eval, serve; can grow later"],
   hf: ["Hugging Face", "loads with transformers' from_pretrained"],
