@@ -120,8 +120,8 @@ def confirmed_figures(training: TrainingSet, model: AdaptedModel) -> Figures:
     logits, y = held_out.logits[person], held_out.y[person]
     if not len(y):
         return Figures()
-    zero_shot = model.zero_shot().logits(training.x[held_out.images[person]])
-    probabilities = predict(model, training.x[:0], logits=logits).probabilities
+    x = training.x[held_out.images[person]]
+    zero_shot, probabilities = model.zero_shot().logits(x), predict(model, x, logits=logits).probabilities
     task = model.support.require_task()
     return Figures.of(
         probabilities,

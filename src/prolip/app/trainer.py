@@ -223,7 +223,7 @@ class Trainer:
 
 
 def _accuracy(training: TrainingSet, model: AdaptedModel) -> float:
-    return confirmed_figures(training, model).accuracy or 0.0
+    return confirmed_figures(training, model).held_out_accuracy or 0.0
 
 
 def warm_up(encoder: Encoder, recipe: Recipe) -> None:
