@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from method_tasks import DEFAULT
 from prolip import methods
 from prolip.core import Task
 from prolip.core.arrays import softmax
@@ -33,6 +32,7 @@ from prolip.evaluate.near_copies import near_copies, signature
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.evaluate.suggestions import suggest
 from prolip.features import FeatureStore, extract, load_image
+from tasks import DEFAULT
 
 SEEDS = (1, 2, 3, 4, 5)
 DRAWS = range(1, 11)

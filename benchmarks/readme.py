@@ -66,13 +66,16 @@ def rows(work: Path, data: Path) -> Iterator[tuple[str, str]]:
             found = prolip(work, "eval", name, photos)
             figure = change(found["zero_shot_accuracy"], found["accuracy"])
             yield f"{name}, {title}, `offline`: zero-shot → `prolip fit` on 16 photos of each", figure
-        from clip_features import SETS as CLIP_SETS
-        from clip_features import measure_accuracy
+        from accuracy import Run, measure_accuracy
+        from tasks import GROUPS
 
-        found = [measure_accuracy(data, name, 4, draw) for name in CLIP_SETS for draw in range(10)]
-        zero_shot, paper, ours = (
-            fmean(each[key] for each in found) for key in ("zero-shot", "1/N", "default")
-        )
+        specs = ["zero_shot", "prolip", "anchored"]
+        found = [
+            measure_accuracy(Run(data, name, 4, draw, False, specs))
+            for name in GROUPS["clip"]
+            for draw in range(10)
+        ]
+        zero_shot, paper, ours = (fmean(each[key] for each in found) for key in specs)
         figures = f"{zero_shot:.1f}, {paper:.1f}, {ours:.1f} %"
         sets = "mean of dtd10, clothing10 and 24 breeds of pets37"
         yield f"CLIP ViT-B/16, 4 photos of each class, {sets}: zero-shot, `prolip`, `anchored`", figures

@@ -23,11 +23,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from method_tasks import DEFAULT
 from prolip import Task, methods
 from prolip.core.arrays import Array, unit_rows
 from prolip.solvers import exact, threads
-from solver_tasks import lifted_imagenet, lifted_whu
+from tasks import DEFAULT, lifted_imagenet, lifted_whu
 
 RATES = (1e-3, 1e-4, 1e-2, 1e-5)
 EPOCHS = 300
@@ -184,7 +183,7 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="Adam's learning rates")
     args = parser.parse_args()
     torch.set_flush_denormal(True)  # Adam's moments run into denormal numbers, which are slow
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads. Lifted: see solver_tasks.py.")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads. Lifted: see tasks.py.")
     for shape in SHAPES:
         if args.shapes and not any(part in shape.name for part in args.shapes):
             continue

@@ -40,7 +40,7 @@ from prolip.data import read_images
 from prolip.encoders import Encoder, load
 from prolip.features import FeatureStore, extract, load_image
 from prolip.io.environment import cores
-from solver_tasks import few_shot, photos
+from tasks import few_shot, photos
 
 PROJECT = Path(__file__).resolve().parents[1]
 PROLIP = [sys.executable, "-m", "prolip"]

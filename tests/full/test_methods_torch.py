@@ -240,3 +240,28 @@ def test_adam_in_float16_ends_where_the_program_does(lam, lr):
 
 def half(x):
     return torch.tensor(np.asarray(x), dtype=torch.float16)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["plain", "bias", "residual"])
+def test_adam_in_torch_takes_the_steps_of_adam_in_numpy(precision, kind):
+    """What runs on a GPU, on the processor."""
+    from prolip.core import Head
+    from prolip.solvers import adam_torch
+
+    rng = np.random.default_rng(0)
+    y, weight = np.repeat(np.arange(4), 3), rng.normal(size=(20, 8)) / 4
+    bias = None if kind == "plain" else rng.normal(size=8)
+    head = Head(weight.astype(np.float32), bias, residual=kind == "residual")
+    x = rng.normal(size=(3, 12, head.width)).astype(np.float32)
+    task = Task(x, y, rng.normal(size=(4, 8)).astype(np.float32), head, 20.0)
+    options = {"lr": 1e-4, "epochs": 30, "eps": 1e-4, "precision": precision}
+    calls = []
+    theirs = adam_torch.train(task, 0.5, **options, progress=lambda *call: calls.append(call), device="cpu")
+    ours = solvers.adam(task, 0.5, **options)
+    apart = np.abs(theirs - ours.weight)
+    # In float16 the order of sums decides some last bits, and some of these a step.
+    assert (apart.max() if precision == "float32" else np.quantile(apart, 0.8)) < 2e-6
+    assert np.quantile(np.abs(theirs - weight), 0.8) > 1e-4
+    assert ours.converged is None
+    assert calls == [(20, 30), (30, 30)]

@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize
 from scipy.special import log_softmax, softmax
 
+from closeness import assert_close
 from prolip import Head, Task, Text, methods
 from prolip.core import InputError, SavedModelError, UsageError
 from prolip.core.errors import UnknownNameError
@@ -33,7 +34,6 @@ ON_FEATURES = [
     "tip_adapter_f",
     "tip_adapter_f_star",
     "gda",
-    "proker",
     "prolip+rla",
     "prolip+tip_adapter_f",
     "prolip+task_res",
@@ -48,7 +48,6 @@ QUICK = {
     "task_res": {"lam": "1/N"},
     "cross_modal": {"lam": "1/N"},
     "gda": {"alpha": 1.0},
-    "proker": {"lam": 0.3},
     "clip_adapter": {"alpha": 0.5, "epochs": 20},
     "rla+clip_adapter": {"alpha": 0.5, "epochs": 20},
     "lp_plus_plus": {"epochs": 20},
@@ -483,17 +482,6 @@ def test_tip_adapter_f_star_searches_its_weights():
     assert fitted.settings.options["alpha"] == fitted.alpha > 1
 
 
-def test_proker_by_hand():
-    task, lam, beta = problem(views=2), 0.3, 2.0
-    f = unit(unit(embed(task, task.x)).mean(axis=0)).astype(np.float64)
-    t, near = task.text.rows.astype(np.float64), np.exp(-beta * (1 - f @ f.T))
-    left = np.eye(3)[task.y] - f @ t.T
-    wanted = task.scale * (f @ t.T + near @ np.linalg.inv(near + lam * np.eye(12)) @ left)
-    fitted = create("proker", lam=lam, beta=beta).fit(task)
-    x = np.linalg.lstsq(task.head.weight.T, (f - task.head.bias).T, rcond=None)[0].T  # features of these keys
-    assert close(fitted.logits(x), wanted, atol=1e-2)
-
-
 def test_gda_by_hand():
     task = problem()
     f, _, y, _ = parts_of(task)
@@ -592,3 +580,21 @@ def test_wrong_names_and_options_are_refused(name, options, error, attributes):
 def test_trained_numbers_are_the_papers(name, count):
     shape = Shape(features=2048, dim=1024, classes=100, images=1600, text_features=512)
     assert methods.create(name).count(shape) == count
+
+
+@pytest.mark.parametrize(("shots", "views", "width"), [(4, 1, 24), (3, 2, 24), (9, 1, 12)])
+@pytest.mark.parametrize("method", ["prolip", "rla"])
+def test_fits_on_parts_are_those_of_the_parts_alone(method, shots, views, width):
+    """They share a decomposition and start from each other; more rows than features, and fewer."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), shots)
+    means = rng.normal(size=(5, width))
+    x = means[y] + 0.8 * rng.normal(size=(views, len(y), width))
+    weight = rng.normal(size=(width, 10))
+    text = means @ weight + rng.normal(size=(5, 10))
+    task = Task(x, y, text, Head(weight), 10.0)
+    parts = [np.flatnonzero(np.arange(len(y)) % shots != k) for k in range(3)]
+    fitted = methods.create(method, lam=0.1)
+    for part, together in zip(parts, fitted.fit_parts(task, parts), strict=True):
+        alone = fitted.fit(task.subset(part))
+        assert_close(together.logits(x[0]), alone.logits(x[0]), atol=1e-3, rtol=1e-3)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy import optimize
 
 from prolip import methods
 from prolip.core import Fitted, Projected
@@ -233,17 +234,6 @@ def gda(problem: Problem) -> Pair:
     return _centred(ours(problem, "gda", alpha=1.0)), _centred(theirs)
 
 
-def proker(problem: Problem) -> Pair:
-    """The formula z(f) + k(f, X) (K + lam I)^-1 (Y - z(X)), by NumPy's solver."""
-    numbers, lam, beta = Numbers(problem), 1.0, 5.0
-    x, y = cache_of(numbers)
-    kernel = np.exp(-beta * (1 - x @ x.T))
-    weights = np.linalg.solve(kernel + lam * np.eye(len(x)), y - x @ numbers.t.T)
-    near = np.exp(-beta * (1 - numbers.test @ x.T))
-    found = ours(problem, "proker", lam=lam, beta=beta)
-    return found, numbers.s * (numbers.test @ numbers.t.T + near @ weights)
-
-
 def _matrix(fitted: Fitted) -> Array:
     """The matrix that a fit of RLA ends in."""
     assert isinstance(fitted, Projected)
@@ -257,3 +247,50 @@ def _all(numbers: Numbers) -> Array:
 
 def _centred(logits: Array) -> Array:
     return logits - logits.mean(axis=1, keepdims=True)
+
+
+def anchored(problem: Problem) -> Pair:
+    """The convex problem by SciPy, at the scale where texts make the labels likeliest; no matrix is made.
+
+    That scale is compared to a thousandth, to which the method settles it, and then its number is taken.
+    """
+    numbers = Numbers(problem)
+    classes = len(numbers.t)
+    lengths = np.linalg.norm(numbers.rows, axis=1, keepdims=True)
+    c = np.sqrt((numbers.v**2).sum(axis=1).mean() / (lengths**2).mean())
+    f = numbers.rows / lengths
+    spread = f.var(axis=0)
+    e = 1 / np.sqrt(spread + spread.mean())
+    e /= np.sqrt(((f * e) ** 2).sum(axis=1).mean())
+    texts = np.linalg.pinv(numbers.t)  # [D, K]: what moves an embedding so that scores change as given
+
+    def embed(x: Array) -> tuple[Array, Array]:
+        """p + r [m, D] and f E [m, Do]."""
+        length = np.linalg.norm(x, axis=1, keepdims=True)
+        return numbers.embed(x) / (c * length), x / length * e
+
+    p, features = embed(numbers.rows)
+
+    def unlikelihood(log_b: float) -> float:
+        value, _ = cross_entropy(np.exp(log_b) * p @ numbers.t.T, numbers.y)
+        return numbers.n * value + (log_b - np.log(numbers.s)) ** 2 / 2
+
+    bounds = (np.log(numbers.s) - 12, np.log(numbers.s))
+    found = optimize.minimize_scalar(unlikelihood, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+    fitted = methods.create("anchored").fit(problem.task)
+    b, lam = float(fitted.settings.options["text_weight"]), np.log(classes) / (12.5**2 * numbers.n)
+    assert abs(b / (0.5 * np.exp(found.x)) - 1) < 2e-3
+
+    def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
+        (step,) = parameters
+        value, slope = cross_entropy(b * p[rows] @ numbers.t.T + features[rows] @ step, numbers.y[rows])
+        return value + lam * float((step**2).sum()), [features[rows].T @ slope + 2 * lam * step]
+
+    (step,) = minimum(loss, [np.zeros((features.shape[1], classes))], np.arange(len(p)))
+
+    def moved(x: Array) -> Array:
+        own, standardised = embed(np.asarray(x, np.float64))
+        return own + standardised @ step @ texts.T / b
+
+    scale = 2 * b * np.linalg.norm(moved(numbers.rows), axis=1).mean()
+    return fitted.logits(problem.x), scale * unit(moved(problem.x)) @ numbers.t.T

@@ -133,32 +133,3 @@ def gda_grid(problem: Problem) -> Pair | None:
     right = [numbers.right(numbers.s * numbers.held @ numbers.t.T + alpha * held) for alpha in alphas]
     theirs = numbers.s * numbers.test @ numbers.t.T + alphas[int(np.argmax(right))] * test
     return _centred(ours(problem, "gda", validated=True, alpha="grid")), _centred(theirs)
-
-
-def proker_program(numbers: Numbers, f: Array, lam: float, beta: float) -> Array:
-    """The program's cosines and kernel term, every view a row of its own."""
-    kernel, near = (np.exp(-beta * (1 - v @ numbers.f.T)) for v in (numbers.f, f))
-    left = one_hot(numbers.y, len(numbers.t)) - numbers.f @ numbers.t.T
-    return np.asarray(f @ numbers.t.T + near @ np.linalg.solve(kernel / lam + np.eye(len(kernel)), left))
-
-
-def proker_imagenet(problem: Problem) -> Pair:
-    """The constants carried over from ImageNet."""
-    numbers = Numbers(problem)
-    lam, beta = {1: (0.05, 3.0), 4: (0.05, 1.5), 16: (0.1, 1.7)}[round(numbers.shots)]
-    mine = ours(problem, "proker", lam="imagenet")
-    return mine, numbers.s * proker_program(numbers, numbers.test, lam, beta)
-
-
-def proker_grid(problem: Problem) -> Pair | None:
-    """The program's search, pair by pair; in one view, so that it takes seconds."""
-    numbers = Numbers(problem)
-    if numbers.views > 1 or numbers.n > 400:
-        return None
-    best, chosen = -1.0, (1.0, 1.0)
-    for beta in np.linspace(0.1, 10, 20).tolist():
-        for lam in np.linspace(0.001, 10, 100).tolist():
-            if (right := numbers.right(proker_program(numbers, numbers.held, lam, beta))) > best:
-                best, chosen = right, (lam, beta)
-    mine = ours(problem, "proker", validated=True, lam="grid")
-    return mine, numbers.s * proker_program(numbers, numbers.test, *chosen)

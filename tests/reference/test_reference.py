@@ -41,7 +41,7 @@ def test_every_method_on_features_is_compared():
     compared = {check.method.partition(",")[0] for check in CHECKS}
     through_towers = {"coop", "cocoop", "kgcoop", "prograd", "plot", "maple"}
     through_towers |= {"full", "last_layer", "norm_tuning", "clip_lora"}
-    choices_among_others = {"anchored", "prolip+rla"}
+    choices_among_others = {"prolip+rla", "prolip_bias"}
     assert set(methods.names()) - compared == through_towers | choices_among_others
 
 

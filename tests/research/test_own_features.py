@@ -6,6 +6,7 @@ import pytest
 from prolip import Head, Task, Text, methods
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import unit_rows
+from prolip.methods.base import Shape
 from prolip.methods.task_res import raw_texts
 from prolip.research.catalogue import find_experiment
 from prolip.research.datasets.features import FeatureDataset
@@ -103,3 +104,27 @@ def test_without_text_an_encoder_reads_the_names(tmp_path, monkeypatch):
         run_plan(make_plan(chosen, source, **some), source, tmp_path / "r.sqlite", jobs=1)
     plan = make_plan(chosen, source, models=("tiny",), **some)
     assert run_plan(plan, source, tmp_path / "r.sqlite", jobs=1).done == 1
+
+
+@pytest.mark.parametrize("kind", ["plain", "bias", "residual"])
+def test_the_bias_is_tuned_like_a_row_of_the_matrix(kind):
+    """The objective is at a minimum in both: no small step, in any direction, lowers it."""
+    weight, bias = RNG.normal(size=(6, 4)), None if kind == "plain" else 0.3 * RNG.normal(size=4)
+    x = X if kind != "residual" else np.concatenate([X, 0.5 * RNG.normal(size=(24, 4))], axis=1)
+    head = Head(weight, bias, residual=kind == "residual")
+    task = Task(x, Y, MEANS @ weight, head, 5.0)
+    fitted = methods.create("prolip_bias", lam=0.1).fit(task)
+    b0 = np.zeros(4) if bias is None else bias
+
+    def objective(w, b):
+        logits = 5 * unit_rows(Head(w, b, head.residual)(x)) @ task.text.rows.T
+        loss = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(24), Y]
+        return loss.mean() + 0.1 * (((w - weight) ** 2).sum() + ((b - b0) ** 2).sum())
+
+    least = objective(fitted.head.weight, fitted.head.bias)
+    assert least < objective(weight, b0)
+    for _ in range(20):
+        step_w, step_b = 1e-3 * RNG.normal(size=(6, 4)), 1e-3 * RNG.normal(size=4)
+        assert objective(fitted.head.weight + step_w, fitted.head.bias + step_b) > least - 1e-9
+    assert np.abs(fitted.head.bias - b0).max() > 1e-3
+    assert methods.create("prolip_bias").count(Shape(6, 4, 3, 24)) == 28

@@ -163,7 +163,7 @@ def test_figures_of_another_program_are_not_compared():
     }
     for name, row in (
         ("few_shot_validation", "PLOT"), ("base_to_new", "CoOp"), ("domain", "TaskRes"),
-        ("normalisation", "RN50 BatchNorm"), ("newer", "RN50 ProKeR"), ("rla", "CLIP-Adapter, alpha=0"),
+        ("normalisation", "RN50 BatchNorm"), ("rla", "CLIP-Adapter, alpha=0"),
         ("complementarity", "ProLIP + TaskRes"),
     ):  # fmt: skip
         assert rows[name, row]

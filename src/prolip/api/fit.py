@@ -1,7 +1,6 @@
 """Fit a model: from labelled images, from class names, or from a support set."""
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,10 +17,6 @@ from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.io.progress import Progress
 from prolip.methods import Method, create
-
-
-class ConvergenceWarning(UserWarning):
-    """A fit stopped before it reached its minimum."""
 
 
 def fit_images(
@@ -100,12 +95,6 @@ def fit_support(
         fitted, confidence = fit_and_calibrate(method, task, recipe.seed, progress)
     else:
         fitted, confidence = method.fit(task, progress), Confidence()
-    if fitted.report.get("solver") == "exact" and not fitted.report["converged"]:
-        warnings.warn(
-            f"no minimum was reached with lam {fitted.report['lam']:.3g}; a larger one may do better",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
     report = {
         "method": recipe.method,
         **fitted.report,

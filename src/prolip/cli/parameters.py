@@ -117,11 +117,11 @@ class Command(click.Command):
         """Write the options, in groups where there are many."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
-            if record := option.get_help_record(ctx):
+            if not isinstance(option, Argument) and (record := option.get_help_record(ctx)):
                 sections.setdefault(getattr(option, "group", "Options"), []).append(record)
         if sum(map(len, sections.values())) <= UNGROUPED:
             sections = {"Options": [record for records in sections.values() for record in records]}
-        order = [*GROUPS, "Options"] if len(sections) == 1 else ["Options", *GROUPS]
+        order = [*GROUPS, "Options"] if GROUPS[0] in sections else ["Options", *GROUPS]
         for title in sorted(sections, key=order.index):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
@@ -247,4 +247,6 @@ def spell(command: click.Command, parameter: Any) -> str:
         return off or f"without {options[name]}"
     if name in options:
         return f"{options[name]} {value}"
+    if name == "download":
+        return "`prolip models get`"
     return f"-O {name}={value}" if "options" in options else str(parameter)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
+from prolip.core.errors import ModelError, Parameter, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
 from prolip.io.reading import ReadError, read_json
@@ -88,7 +88,7 @@ class DownloadRequiredError(ModelError):
         self.name, self.source = name, source
         size = f"about {source.megabytes} MB, licence {source.licence}" if source.known else "size unknown"
         super().__init__(
-            f"{name} is not on this machine ({size}): download it with `prolip models get {name}`"
+            f"{name} is not on this machine ({size}): download it with ", Parameter("download", True)
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from prolip.core.arrays import Array, to_torch
-from prolip.core.errors import ModelError, UsageError, first_line
+from prolip.core.errors import ModelError, Parameter, UsageError, first_line
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import cache_only, loading
@@ -43,8 +43,11 @@ class OriginalRequiredError(ModelError):
         self.name, self.original = name, original
         super().__init__(
             f"a checkpoint of {name} needs the original weights, {original}, which cannot be loaded without "
-            f'a download ({reason}): pass weights="{original}" to download them (hundreds of MB), or '
-            'weights="hf:FOLDER" for a copy'
+            f"a download ({reason}): pass ",
+            Parameter("weights", original),
+            " to download them (hundreds of MB), or ",
+            Parameter("weights", "hf:FOLDER"),
+            " for a copy",
         )
 
 
@@ -55,24 +58,26 @@ def require_original(encoder: Encoder, library: str, weights: str | None = None)
     """
     if encoder.library is not None:
         if encoder.library != library:
-            raise UsageError(f'{encoder.name} is not a model of {library}: export it to="{encoder.library}"')
+            raise UsageError(f"{encoder.name} is not a model of {library}: export it to {encoder.library}")
         if weights is not None:
             raise UsageError(f"weights are for models on ONNX graphs: {encoder.name} has its own")
         return None
     if encoder.files is None:
         raise ModelError(
             f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
-            'export it to="onnx"'
+            "export it to onnx"
         )
     if encoder.precision == "int8":
         raise ModelError(
             f"{encoder.name} is made of int8 graphs, whose features are not those of the original weights: "
-            f'fit on {split_precision(encoder.name)[0]}@fp32, or export it to="onnx"'
+            f"fit on {split_precision(encoder.name)[0]}@fp32, or export it to onnx"
         )
     name = weights or encoder.original
     if name is None or name.partition(":")[0] != library:
         example = {"hf": "hf:ID-or-FOLDER", "open_clip": "open_clip:ARCH/TAG"}[library]
-        raise UsageError(f'name the model of {library} that {encoder.name} was made of: weights="{example}"')
+        raise UsageError(
+            f"name the model of {library} that {encoder.name} was made of: ", Parameter("weights", example)
+        )
     return name
 
 
@@ -101,7 +106,7 @@ def load_original(encoder: Encoder, library: str, weights: str | None = None) ->
             raise ModelError(f"{name} has another projection than {encoder.name}: it is not the same model")
     # Centre crops of the two libraries may be one pixel apart.
     if replace(original.preprocess, crop=encoder.preprocess.crop) != encoder.preprocess:
-        raise ModelError(f'{name} prepares images in another way than {encoder.name}: export it to="onnx"')
+        raise ModelError(f"{name} prepares images in another way than {encoder.name}: export it to onnx")
     return original
 
 

@@ -16,7 +16,7 @@ from prolip.core import Fitted, Head, Projected, UsageError
 from prolip.encoders.base import Encoder
 from prolip.methods.classifiers import TextProjected
 
-_OTHERWISE = 'export it to="onnx", which works for any method'
+_OTHERWISE = "export it to onnx, which works for any method"
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import ModelError, check_name
+from prolip.core.errors import ModelError, Parameter, check_name
 from prolip.encoders import is_downloaded
 from prolip.encoders.base import Encoder
 from prolip.export.card import model_card
@@ -170,9 +170,9 @@ def export(path: Path, model: Export, to: Sequence[str], *, force: bool = False)
     for target in to:
         check_formats(model.fitted, model.encoder, [target], model.weights)
     if model.weights is not None and not {"hf", "open_clip"}.intersection(to):
-        raise UsageError('weights are for to="hf" and to="open_clip"')
+        raise UsageError("weights are for the formats hf and open_clip")
     if model.runtime is not None and "web" not in to:
-        raise UsageError('the runtime is for to="web"')
+        raise UsageError("the runtime is for the format web")
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -218,7 +218,8 @@ def check_empty(path: Path, force: bool) -> None:
         if inside and not force:
             raise UsageError(
                 f"{path} holds files ({inside[0]}{', ...' if len(inside) > 1 else ''}): "
-                "name a new folder, or pass force=True to replace those of the same names"
+                "name a new folder, or replace those of the same names with ",
+                Parameter("force", True),
             )
     elif target.exists():
         raise UsageError(f"{path} is a file: name a folder")

@@ -11,7 +11,7 @@ import os
 import time
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from types import NoneType
@@ -186,6 +186,11 @@ class Method(ABC):
     ) -> tuple[Fitted, HeldOutPredictions]:
         """Return `solve`, and predictions for held-out images: a method may share work between the two."""
         return self.solve(task, context), cross_validate(self, task, seed=seed)
+
+    def fit_parts(self, task: Task, parts: Sequence[Any]) -> Iterator[Fitted]:
+        """Yield a fit on each part of the images [m], with nothing left to tune: of folds, for example."""
+        for part in parts:
+            yield self.fit(task.subset(part))
 
     @abstractmethod
     def count(self, shape: Shape) -> int:

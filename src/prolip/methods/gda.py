@@ -10,7 +10,7 @@ alpha="auto" is searched over {1e-4, .., 100}, half decades included, on a valid
 support set; of equal accuracies the likelier wins. alpha="grid" is the authors' search: the decades, on a
 validation set, of equals the first (theirs: the whole validation split, and on ImageNet the test set).
 Where there is nothing to hold out, "auto" is 0.03,
-which did best on the sets of `benchmarks/method_tasks.py`. There are no more folds than images of a class, so
+which did best on the sets of `benchmarks/tasks.py`. There are no more folds than images of a class, so
 that every class lends to each: b_k falls with the length of mu_k, which is longer the fewer images it comes
 from, and a class that lent one would lose to those that did not.
 

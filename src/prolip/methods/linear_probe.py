@@ -5,7 +5,7 @@
 as scikit-learn writes it. The text is not used. C is swept over {1e-6, 1e-4, .., 1e6} and then refined by
 halving steps of log C around the best, on a validation set or by cross-validation inside the support set; of
 equal candidates the one with the smaller C wins. With one image a class and no validation set, C = 100: on
-the sets of `benchmarks/method_tasks.py` accuracy is flat from 10 to 1,000.
+the sets of `benchmarks/tasks.py` accuracy is flat from 10 to 1,000.
 
 `C="grid"` is the search of CoOp's and LP++'s programs: of equal candidates in the sweep the largest C wins;
 eight bisections of the decade on each side of it follow, and the end that won the last one is used. Their

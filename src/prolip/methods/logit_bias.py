@@ -117,11 +117,12 @@ class Trained:
     objective: float
     start_objective: float
     evaluations: int
-    converged: bool
+    converged: bool | None  # None where a fixed number of steps does not tell
 
     def report(self) -> dict[str, Any]:
         """Figures of the training."""
-        return {name: value for name, value in vars(self).items() if name != "parameters"}
+        told = {name: value for name, value in vars(self).items() if name != "parameters"}
+        return {name: value for name, value in told.items() if value is not None}
 
 
 class Sum:
@@ -216,7 +217,7 @@ class Sum:
             if progress is not None:
                 progress(epoch + 1, steps.epochs)
         value, _ = self.loss(kept)
-        return Trained(self.by_term(kept), value, first, taken, math.isfinite(value))
+        return Trained(self.by_term(kept), value, first, taken, None)
 
 
 def stopping(features: Array, coarse: bool = False) -> dict[str, Any]:

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from prolip import solvers
-from prolip.core import Projected, Task, UsageError, errors
+from prolip.core import Fitted, Projected, Task, UsageError, errors
 from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
 from prolip.methods.base import FitContext, Shape
@@ -105,9 +105,29 @@ class Projection(LogitBiasMethod):
             "objective": solution.objective,
             "start_objective": solution.start_objective,
             "evaluations": solution.evaluations,
-            "converged": solution.converged,
         }
+        if solution.converged is not None:
+            report["converged"] = solution.converged
+        if solution.converged is False and lam > 0:
+            warnings.warn(
+                f"no minimum was reached with lam {lam:.3g}; a larger one may do better",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         return replace(self.place(task, solution.weight), report=report)
+
+    def fit_parts(self, task: Task, parts: Sequence[Any]) -> Iterator[Fitted]:
+        """Yield a fit on each part of the images; minima share one decomposition.
+
+        Not where a part lacks a class, which a fit on it leaves out.
+        """
+        complete = all(len(np.unique(task.y[part])) == task.classes for part in parts)
+        if self.solver != "exact" or not complete:
+            yield from super().fit_parts(task, parts)
+            return
+        inner = self.inner(task)
+        for solution in solvers.fit_parts(inner, solvers.lam_value(self.lam, task), parts):
+            yield self.place(task, solution.weight)
 
     def needs_tuning(self) -> bool:
         """Whether lam is "auto"."""
@@ -116,6 +136,10 @@ class Projection(LogitBiasMethod):
     def bias(self, task: Task, exact: bool) -> Matrix:
         """The matrix as a term."""
         return Matrix(self, task, self.inner(task), solvers.lam_value(self.lam, task), exact)
+
+
+class ConvergenceWarning(UserWarning):
+    """A fit ended before it was at a minimum."""
 
 
 @register

@@ -161,8 +161,7 @@ def cross_validate(
     """
     parts = fold_parts(task, seed)
     logits = np.zeros((task.n, task.classes if text is None else len(text)), np.float32)
-    for kept, held in parts:
-        fitted = method.fit(task.subset(kept))
+    for (_, held), fitted in zip(parts, method.fit_parts(task, [kept for kept, _ in parts]), strict=True):
         logits[held] = (fitted if text is None else fitted.with_text(text)).logits(task.x[0, held])
     images = np.sort(np.concatenate([held for _, held in parts])) if parts else np.zeros(0, int)
     return HeldOutPredictions(logits[images], task.y[images], images)

@@ -1,7 +1,7 @@
 """Solvers of ProLIP's problem: the exact fit, the paper's Adam, and softmax regression."""
 
 from prolip.solvers.adam import AdamW, adam, cosine
-from prolip.solvers.exact import exact, path
+from prolip.solvers.exact import exact, fit_parts, path
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.solution import Solution, check_lam, lam_value
 
@@ -13,6 +13,7 @@ __all__ = [
     "check_lam",
     "cosine",
     "exact",
+    "fit_parts",
     "lam_value",
     "minimise",
     "path",

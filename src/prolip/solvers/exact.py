@@ -1,7 +1,7 @@
 """The exact minimum of ProLIP's objective.
 
 `reduction` rewrites the problem without approximation, `minimise` is L-BFGS. Steps inside span(T) and
-the solve for its orthogonal complement take turns, each to a finer tolerance than the one before.
+the solve for its orthogonal complement alternate, each to a finer tolerance than the one before.
 
 What embeddings have outside span(T), V_ [n, D], changes logits by its length alone, and dCE_i / dv_i_ = c_i
 v_i_ with one number c_i per row. So at a minimum the part of W outside span(T) solves a linear system: with
@@ -21,7 +21,7 @@ happens from lam = 1/N down; `anchored` is convex.)
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,9 @@ from prolip.solvers.threads import Regime, parallel_matmul, single_thread
 TURNS = (1e-2, 1e-4, 1e-6, 1e-7, 1e-8)
 COARSE = 3e-5  # of a problem so large that float32 has no finer differences to show
 REMAINING = 1e-6  # share of the objective that may be left when the turns end
+COARSE_REMAINING = 3e-4  # the same in float32: of 12 turns the last six gained a ten-thousandth together
 FINE = 1e-9  # the same for float64 features, which are for comparisons with other programs
-MAX_TURNS, MAX_EVALUATIONS = 12, 300
+MAX_TURNS, MAX_EVALUATIONS = 40, 300  # with `offline` and few images some thirty turns are needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
         z = np.zeros(objective.shape, reduction.regime.sums)
         start_value, _ = objective(z)
         for lam in lams:
-            found, complement = take_turns(objective.at(lam), z)
+            found, complement = alternate(objective.at(lam), z)
             z, now = found.x, time.perf_counter()
             weight = reduction.weight(z, None if complement is None else complement.step)
             values = reduction.scale, found.value, start_value, found.evaluations, now - began
@@ -94,16 +95,49 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
     return solutions
 
 
-def take_turns(objective: ReducedObjective, z: Array) -> tuple[Minimum, Complement | None]:
-    """Minimise inside span(T) and outside it in turns; converged where what is left to gain is small."""
+def fit_parts(task: Task, lam: float, parts: Sequence[Array]) -> Iterator[Solution]:
+    """Yield the solution on each part of the images, given by their indices.
+
+    One decomposition serves all of them, as images that are left out have the weight 0; and each starts where
+    the one before ended, near which it is.
+    """
+    began = time.perf_counter()
+    with single_thread():
+        order = canonical_order(task)
+        place = order.argsort()
+        reduction = reduce(task.subset(order))
+        whole = ReducedObjective(reduction, lam)
+        z, complement = np.zeros(whole.shape, reduction.regime.sums), None
+        for part in parts:
+            weights = np.zeros(task.n)
+            weights[place[part]] = 1 / (task.views * len(part))
+            objective = whole.at(lam, weights=np.tile(weights, task.views))
+            start_value, _ = objective(np.zeros_like(z))
+            found, complement = alternate(objective, z, complement)
+            z, now = found.x, time.perf_counter()
+            weight = reduction.weight(z, None if complement is None else complement.step)
+            values = reduction.scale, found.value, start_value, found.evaluations, now - began
+            yield Solution(weight, lam, *values, "exact", found.converged)
+            began = now
+
+
+def alternate(
+    objective: ReducedObjective, z: Array, start: Complement | None = None
+) -> tuple[Minimum, Complement | None]:
+    """Minimise inside span(T) and outside it in turns; converged where what is left to gain is small.
+
+    `start` is the complement of a problem that is nearly the same, with the solution z.
+    """
     reduction, lam = objective.reduction, objective.lam
     coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
-    remaining = FINE if reduction.inputs.dtype == np.float64 else REMAINING
+    remaining = FINE if reduction.inputs.dtype == np.float64 else COARSE_REMAINING if coarse else REMAINING
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
-    complement, upcoming, history = None, None, empty_history()
+    complement, upcoming, history = None, start, empty_history()
     penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
+    if start is not None:
+        objective, penalty = objective.at(lam, start.squared), lam * start.penalty
     for turn in range(MAX_TURNS):
         tol = max(TURNS[min(turn, len(TURNS) - 1)], COARSE if coarse else 0.0)
         found = minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale, history=history)

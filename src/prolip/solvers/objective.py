@@ -63,7 +63,8 @@ def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Ar
 class ReducedObjective:
     """The objective on a reduction, as a function of Z Q [r, k].
 
-    `outside` [n] is the |v_|^2 that embeddings have outside span(T); `c` is c / n [n] of the last evaluation.
+    `outside` [n] is the |v_|^2 that embeddings have outside span(T); `weights` w [n] are those of the rows,
+    1 / n at first; `c` is w c [n] of the last evaluation.
     """
 
     def __init__(self, reduction: Reduction, lam: float) -> None:
@@ -74,13 +75,15 @@ class ReducedObjective:
         self.outside = (
             np.maximum(reduction.squared - inside, 0) if reduction.outside is not None else 0 * inside
         )
+        self.weights = np.full(rows, 1 / rows, sums)
         self.c, self._losses = np.zeros(rows, sums), np.zeros(rows)
         self._slope = np.empty((rows, self.shape[1]), reduction.regime.products)
 
-    def at(self, lam: float, outside: Array | None = None) -> ReducedObjective:
-        """The same with another lam, and another |v_|^2 where that is given; the two share their arrays."""
+    def at(self, lam: float, outside: Array | None = None, weights: Array | None = None) -> ReducedObjective:
+        """The same with another lam, and |v_|^2 or weights where given; the two share other arrays."""
         other = copy(self)
         other.lam, other.outside = lam, self.outside if outside is None else outside
+        other.weights = self.weights if weights is None else weights.astype(self.weights.dtype)
         return other
 
     def __call__(self, z: Array) -> tuple[float, Array]:
@@ -94,7 +97,9 @@ class ReducedObjective:
             v += reduction.base[part]
             squared = np.einsum("nk,nk->n", v, v) + self.outside[part]
             products, y = v @ reduction.text.T, reduction.y[part]
-            self._losses[part], slope, c = cosine_loss(products, squared, y, reduction.scale, 1 / rows)
+            self._losses[part], slope, c = cosine_loss(
+                products, squared, y, reduction.scale, self.weights[part]
+            )
             v *= c[:, None]
             v += slope @ reduction.text
             self.c[part], self._slope[part] = c, v
@@ -104,7 +109,7 @@ class ReducedObjective:
 
         parallel_for(losses, split_range(rows, regime.chunks), regime.threads)
         parallel_for(adjoint, split_range(len(gradient), regime.chunks), regime.threads)
-        value = float(self._losses.mean()) + self.lam * float(np.vdot(z, z))
+        value = float(np.vdot(self._losses, self.weights)) + self.lam * float(np.vdot(z, z))
         gradient = gradient.astype(z.dtype, copy=False)
         gradient += 2 * self.lam * z
         return value, gradient

@@ -13,7 +13,8 @@ class Solution:
     """A fitted projection W [Do, D], that replaces `task.linear.weight`, and how it was found.
 
     Objectives are mean cross-entropy over every view plus lam |W - W0|^2, at W and at W0; `seconds` are those
-    of the solve alone; `converged`: it stopped because it was done, not because it ran out of steps.
+    of the solve alone; `converged`: it stopped because nothing more was to be gained, None
+    where a fixed number of steps does not tell.
     """
 
     weight: Array
@@ -24,7 +25,7 @@ class Solution:
     evaluations: int
     seconds: float
     solver: str  # "exact" or "adam"
-    converged: bool
+    converged: bool | None
 
 
 def lam_value(lam: Any, task: Task) -> float:

@@ -111,16 +111,6 @@ for _name in ("flowers102", "dtd", "eurosat"):
     _PROGRAD_OPTIONS[_name] |= {"late_conflict": 0.8}
 _TASK_RES_OPTIONS: dict[str, Options] = {"imagenet": {"lr": 2e-4}, "flowers102": {"alpha": 1.0}}
 
-# Where Tip-Adapter's authors end their search of beta and alpha.
-_TIP_RANGES = {
-    "imagenet": (7, 3), "caltech101": (12, 5), "dtd": (13, 13), "eurosat": (12, 10), "food101": (10, 10),
-    "fgvc_aircraft": (30, 30), "flowers102": (50, 50), "oxford_pets": (7, 3), "stanford_cars": (20, 10),
-    "sun397": (12, 10), "ucf101": (7, 3),
-}  # fmt: skip
-_TIP_OPTIONS: dict[str, Options] = {
-    name: {"max_beta": float(beta), "max_alpha": float(alpha)} for name, (beta, alpha) in _TIP_RANGES.items()
-}
-
 ZERO = named("zero_shot", "Zero-shot", published_row="CLIP (0-shot)")
 TIP = named("tip_adapter_f", "Tip-Adapter-F")
 CROPS: Options = {"view_area": 0.08}  # new ones in each epoch, as in CoOp's program and those after it
@@ -165,22 +155,6 @@ VALIDATED = (
     GRID_SEARCH,
     Entry("prolip", "ProLIP, exact", "prolip", {"solver": "exact"}, grid=GRID_EXACT),
     ANCHORED,
-)
-
-# Methods without training or with little, in 2026.
-NEWER = (
-    Entry("gda", "GDA", "gda", validated={"alpha": "grid"}, published_row="{model} GDA"),
-    Entry("proker", "ProKeR", "proker", validated={"lam": "grid"}, published_row="{model} ProKeR", views=1),
-    Entry("proker_imagenet", "ProKeR, ImageNet's constants", "proker", {"lam": "imagenet"}),
-    Entry(
-        "tip_adapter",
-        "Tip-Adapter",
-        "tip_adapter",
-        validated={"alpha": "auto", "beta": "auto", "alphas": 20},
-        by_dataset=_TIP_OPTIONS,
-        published_row="{model} Tip-Adapter",
-    ),
-    Entry("lp_plus_plus", "LP++", "lp_plus_plus", published_row="{model} LP++"),
 )
 
 # Domain generalization, cross-dataset and base-to-new: the paper's fixed setting, and the minimum.

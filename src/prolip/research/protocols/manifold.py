@@ -17,6 +17,7 @@ from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.run import Run
 
 NEIGHBOURS = 10
+BLOCK = 1 << 10  # rows of similarities at a time
 
 
 def manifold(dataset: EncodedDataset, run: Run) -> dict[str, Any]:
@@ -47,8 +48,11 @@ def umap_points(embedding: Array, seed: int) -> Any:
 
 def neighbour_purity(embedding: Array, y: Array) -> float:
     """Compute the mean share of a point's nearest neighbours, by cosine, that have its class."""
-    similarity = embedding @ embedding.T
-    np.fill_diagonal(similarity, -np.inf)
-    count = min(NEIGHBOURS, len(y) - 1)
-    near = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
-    return float((y[near] == y[:, None]).mean())
+    count, same = min(NEIGHBOURS, len(y) - 1), []
+    for start in range(0, len(y), BLOCK):
+        rows = np.arange(start, min(start + BLOCK, len(y)))
+        similarity = embedding[rows] @ embedding.T
+        similarity[np.arange(len(rows)), rows] = -np.inf  # of a point with itself
+        near = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+        same.append((y[near] == y[rows, None]).mean(axis=1))
+    return float(np.concatenate(same).mean())

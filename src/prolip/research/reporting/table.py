@@ -308,6 +308,10 @@ def _notes(results: Results, columns: set[str]) -> Iterator[str]:
         if failed:
             last = (failed[-1].error or "").strip().splitlines() or ["?"]
             yield f"{entry.label}: {len(failed)} runs failed, like: {last[-1]}"
+    for entry in results.entries:
+        done = [one.result for one in results.runs if one.run.entry == entry.key and one.result]
+        if short := sum(result.get("converged") is False for result in done):
+            yield f"{entry.label}: {short} of {len(done)} fits ended before they were at a minimum"
     if plan.unavailable:
         yield f"not available here: {', '.join(plan.unavailable)}"
 

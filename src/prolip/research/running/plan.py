@@ -182,7 +182,7 @@ def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]
             if name in (entry.key, entry.label) or (entry.method == name and name not in keys)
         ]
         if not known:
-            known = [Entry(name, name, _known_method(experiment, name))]
+            known = [Entry(name, _known_method(experiment, name).name, name)]
         if options:
             known = [_with_options(known[0], words, options)]
         selected += known
@@ -191,14 +191,13 @@ def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]
     return sorted(unique.values(), key=lambda entry: order.get(entry.key, len(order)))
 
 
-def _known_method(experiment: Experiment, name: str) -> str:
+def _known_method(experiment: Experiment, name: str) -> type[methods.Method]:
     try:
-        methods.get(name)
+        return methods.get(name)
     except UsageError as error:
         known = {word for entry in experiment.entries for word in (entry.key, entry.label, entry.method)}
         what = f"line or method of {experiment.name}"
         raise UnknownNameError(what, name, known | {*methods.names()}) from error
-    return name
 
 
 def parse_entry(words: str) -> tuple[str, Options]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from prolip.core import ProlipError
 from prolip.io.environment import cores, require
 from prolip.io.pool import Pool, open_pool
+from prolip.methods.prolip import ConvergenceWarning
 from prolip.research.datasets import DATASETS
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.protocols import find_protocol
@@ -131,7 +133,8 @@ def execute_job(job: Job) -> JobResult:
         if job.run.runs_tower:
             require("torch", "torch").set_num_threads(1)
         source, *targets = (_read_once(file, job.device) for file in job.files)
-        with single_thread():
+        with single_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the result says so
             arguments = [targets] if targets else []
             result, error = find_protocol(job.run.protocol)(source, job.run, *arguments), None
     except ProlipError as wrong:  # the message is enough

@@ -81,10 +81,3 @@ class CLIPLoRA(FineTuning):
             max_steps=count,
             seed=self.seed,
         )
-
-    def parameters(self, task: Task) -> int:
-        """Count the two factors of each projection."""
-        from prolip.research.towers.lora_layers import count_factors
-
-        _, _, towers = self.open(task)
-        return count_factors(towers, self.rank)

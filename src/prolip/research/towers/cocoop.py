@@ -80,11 +80,6 @@ class CoCoOp(CoOp):
             task.linear, task.text, task.scale, words, learned, layout, encoder, report=figures
         )
 
-    def parameters(self, task: Task) -> int:
-        """Count the context words and the weights of the net."""
-        problem = ContextProblem.of(self, task)
-        return problem.context.numel() + sum(p.numel() for p in self._net(problem).values())
-
     def _net(self, problem: ContextProblem) -> dict[str, nn.Parameter]:
         """Create W1, c1, W2 and c2 with torch's own initial values."""
         from torch import nn

@@ -160,10 +160,6 @@ class CoOp(PromptTuning):
 
         return ImageViews(task, encoder, embed, lambda: embed(task.x), self.view_area, self.seed)
 
-    def parameters(self, task: Task) -> int:
-        """Return the size of the context."""
-        return ContextProblem.of(self, task).context.numel()
-
 
 @register
 @dataclass(frozen=True)

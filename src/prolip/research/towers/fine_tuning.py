@@ -135,11 +135,6 @@ class FineTuning(TowerMethod):
         """Return Adam with the authors' eps, and a rate that falls at each step."""
         return Steps(self.lr, self.epochs, batch=self.batch_size, seed=self.seed)
 
-    def parameters(self, task: Task) -> int:
-        """Count the trained parameters."""
-        _, _, towers = self.open(task)
-        return sum(parameter.numel() for parameter in self.choose(towers).values())
-
 
 @register
 @dataclass(frozen=True)

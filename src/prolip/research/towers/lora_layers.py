@@ -32,12 +32,6 @@ def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> 
     return factors
 
 
-def count_factors(towers: Towers, rank: int) -> int:
-    """Count the parameters of the factors, without putting them in."""
-    blocks = (*towers.image_blocks, *towers.text_blocks)
-    return sum(rank * sum(shape) for block in blocks for shape in _shapes(_attention(block)[1]))
-
-
 class SeparateAttention(nn.Module):
     """torch's self-attention with its packed projection split into three linear maps."""
 
@@ -79,14 +73,6 @@ def _attention(block: nn.Module) -> tuple[str, nn.Module]:
     found = attention_of(block)
     assert found is not None  # a method requires blocks that have it
     return found
-
-
-def _shapes(attention: nn.Module) -> list[tuple[int, int]]:
-    """Return inputs and outputs of query, key and value."""
-    if isinstance(attention, nn.MultiheadAttention):
-        return [(attention.embed_dim, attention.embed_dim)] * 3
-    maps = [getattr(attention, name) for name in projections_of(attention) or ()]
-    return [(linear.in_features, linear.out_features) for linear in maps]
 
 
 def _targets(towers: Towers) -> Iterator[tuple[str, str]]:

@@ -96,11 +96,6 @@ class MaPLe(PromptTuning):
         prompted = encoder.with_model(towers.model, sha256_tensors(coupling.state_dict().items()))
         return Coupled(text, task.scale, coupling, layout, encoder, prompted, report=figures)
 
-    def parameters(self, task: Task) -> int:
-        """Count the text prompts of every depth and the maps to visual ones."""
-        _, encoder, towers = self.open(task)
-        return sum(p.numel() for p in self._coupling(encoder, towers, "cat").parameters())
-
     def _coupling(self, encoder: Encoder, towers: Towers, name: str) -> Coupling:
         from prolip.research.towers.coupled_prompts import Coupling
 

@@ -127,10 +127,6 @@ class PLOT(CoOp):
         noise = noise.to(problem.context.device)
         return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
 
-    def parameters(self, task: Task) -> int:
-        """Count all words of the P prompts."""
-        return self.prompts * super().parameters(task)
-
 
 @dataclass(frozen=True)
 class Matching:

@@ -190,7 +190,11 @@ class TowerMethod(Method):
 
     def count(self, shape: Shape) -> int:
         """Raise: the count depends on the tower, not on the sizes of the features."""
-        raise UsageError(f"{self.name} trains inside a tower: use parameters(task) with a TowerTask")
+        raise UsageError(f"{self.name} trains inside a tower: the report of a fit has the count")
+
+    def parameters(self, task: Task) -> int:
+        """Return 0: training reports what it trained."""
+        return 0
 
 
 def accuracy(logits: Sequence[Tensor], y: Array) -> float:

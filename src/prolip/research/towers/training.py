@@ -89,6 +89,7 @@ def train(
             parameters[name].copy_(tensor)
     first, last = losses[:per_epoch], losses[-per_epoch:]
     return {
+        "parameters": sum(parameter.numel() for parameter in parameters.values()),
         "steps": total,
         "epochs": -(-total // per_epoch),
         "start_loss": sum(first) / max(1, len(first)),

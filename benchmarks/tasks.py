@@ -1,7 +1,8 @@
-"""Tasks of the benchmarks, from real features, and at given sizes for `solver.py`.
+"""Tasks of the benchmarks: from real features, and at given sizes for `solver.py`.
 
-The stored CLIP features are post-projection: what a black box gives. Where a head is needed they are lifted,
-exactly, to a wider pre-projection space with a known W0 [Do, D], Gaussian with variance 1 / Do:
+The stored CLIP features of WHU-RS19 and ImageNet are post-projection: what a black box gives. Where a head is
+needed they are lifted, exactly, to a wider pre-projection space with a known W0 [Do, D], Gaussian with
+variance 1 / Do:
 
     x = v W0^+ + e N'        so that x W0 = v: zero-shot is the real one
 
@@ -13,16 +14,31 @@ are stored are made from pairs of the same class. Accuracies on lifted tasks mea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from prolip import Head, Task
 from prolip.core.arrays import Array, unit_rows
-from prolip.data import as_templates, read_images, sample_few_shot
-from prolip.encoders import load
+from prolip.data import as_templates, draw_textures, read_images, sample_few_shot
+from prolip.data.templates import templates_for
+from prolip.encoders import Encoder, load
 from prolip.features import FeatureStore, extract
+
+Trial = tuple[Task, Array, Array]  # a task, test features, test labels
+
+DEFAULT = "anchored"  # the method of `prolip fit` without options
+GROUPS = {
+    "clip": ("dtd10_clip", "clothing10_clip", "pets37_clip"),
+    "whu": ("whu_rn50", "whu_vit_b_32"),
+    "photos": ("birds60", "pets37", "dtd10", "clothing10"),
+    "imagenet": ("imagenet",),
+    "drawn": ("textures",),
+}
+DEVELOPMENT = 777  # the draw of WHU-RS19's development part
 
 TEMPLATES = {"pets37": "oxford_pets", "dtd10": "dtd"}
 
@@ -45,20 +61,28 @@ def imagenet(data: Path) -> tuple[Array, Array, Array]:
 
 
 @cache
+def source_photos(data: Path, name: str, split: str = "train") -> tuple[Encoder, Sequence[Any], Task]:
+    """The offline encoder, the photos of a split, and their task."""
+    encoder = load("offline")
+    if name == "textures":
+        images, templates = draw_textures(64 if split == "train" else 60, seed=5, split=split), "dtd"
+    else:
+        images, templates = read_images(data / "images" / name, split=split), TEMPLATES.get(name)
+    prompts = templates_for("dtd") if name == "textures" else as_templates(templates)
+    x = extract(encoder, images.images, store=FeatureStore()).features[0]
+    text = encoder.text(images.names, prompts)
+    return encoder, images.images, Task(x, images.labels, text, encoder.head, encoder.scale)
+
+
 def training_photos(data: Path, name: str) -> Task:
     """All training photos of a set with the offline encoder."""
-    encoder, images = load("offline"), read_images(data / "images" / name, split="train")
-    x = extract(encoder, images.images, store=FeatureStore()).features[0]
-    text = encoder.text(images.names, as_templates(TEMPLATES.get(name)))
-    return Task(x, images.labels, text, encoder.head, encoder.scale)
+    return source_photos(data, name)[2]
 
 
-@cache
-def photos(data: Path, name: str) -> tuple[Task, Array, Array]:
+def photos(data: Path, name: str) -> Trial:
     """All training photos of a set with the offline encoder, and its test features and labels."""
-    images = read_images(data / "images" / name, split="test")
-    x = extract(load("offline"), images.images, store=FeatureStore()).features[0]
-    return training_photos(data, name), x, np.array(images.labels)
+    test = source_photos(data, name, "test")[2]
+    return training_photos(data, name), test.x[0], test.y
 
 
 def all_photos(data: Path, name: str) -> Task:
@@ -70,6 +94,58 @@ def all_photos(data: Path, name: str) -> Task:
 def few_shot(y: Array, shots: int, seed: int) -> Array:
     """Indices of `shots` random images of each class, drawn as a fit draws them."""
     return np.array(sample_few_shot(y.tolist(), shots, seed))
+
+
+def trial(data: Path, name: str, shots: int, draw: int, test: bool = False) -> Trial:
+    """N images of each class of a set to fit, and the images to test."""
+    if name.startswith("imagenet"):
+        return imagenet_trial(data, int(name.removeprefix("imagenet") or 1000), shots, draw)
+    if name == "textures" or (name in GROUPS["photos"] and (name == "birds60" or (test and shots < 16))):
+        task, x, y = photos(data, name)
+        return task.subset(few_shot(task.y, shots, draw)), x, y
+    task = all_photos(data, name) if name in GROUPS["photos"] and test else whole_task(data, name)
+    if name in GROUPS["whu"] and not test:
+        task = task.subset(few_shot(task.y, 16, DEVELOPMENT))
+    chosen = few_shot(task.y, shots, draw)
+    rest = np.setdiff1d(np.arange(task.n), chosen)
+    if len(rest) < task.classes:
+        raise ValueError("no images are left to test: --test, or fewer shots")
+    return task.subset(chosen), task.x[0, rest], task.y[rest]
+
+
+def whole_task(data: Path, name: str) -> Task:
+    """All images that a set fits on; of `clip` and `whu` all images."""
+    if name in GROUPS["clip"]:
+        return clip_task(data, name.removesuffix("_clip"))
+    if name in GROUPS["whu"]:
+        return Task(*whu(data, name.removeprefix("whu_")))
+    return training_photos(data, name)
+
+
+def imagenet_trial(data: Path, classes: int, shots: int, draw: int) -> Trial:
+    """One few-shot set to fit, the two others to test, on all or on random classes."""
+    if shots not in (1, 2, 4) or (classes == 1000 and draw > 1):
+        raise ValueError("ImageNet has one set each of 1, 2 and 4 images: --draws 1")
+    x, y, text = imagenet(data)
+    fit = np.repeat((4, 2, 1), (4000, 2000, 1000)) == shots
+    chosen = np.sort(np.random.default_rng(draw).permutation(1000)[:classes])
+    place = np.full(1000, -1)
+    place[chosen] = np.arange(classes)
+    inside = place[y] >= 0
+    task = Task(x[fit & inside], place[y[fit & inside]], text[chosen])
+    return task, x[~fit & inside], place[y[~fit & inside]]
+
+
+@cache
+def clip_task(data: Path, name: str) -> Task:
+    """All photos of the classes that have a text, before CLIP's projection."""
+    with np.load(data / "features" / f"{name}_clip_vit_b_16.npz") as stored:
+        x, labels, known = (stored[key] for key in ("x", "labels", "text_classes"))
+        text, weight = (stored[key].astype(np.float32) for key in ("text", "weight"))
+    place = np.full(labels.max() + 1, -1)
+    place[known] = np.arange(len(known))
+    y = place[labels]
+    return Task(x[y >= 0].astype(np.float32), y[y >= 0], text, Head(weight), 100.0)
 
 
 def lifted_whu(data: Path, shots: int, width: int) -> Task:
