@@ -186,6 +186,12 @@ _ALL = (
         note='ProLIP has "a photo of a {}." for every dataset, as the authors\' README says of the figures.',
     ),
     Experiment(
+        "base_to_new_all", "Base-to-new generalization among all classes", "not in the paper",
+        "base_to_new_all", (ZERO, *FIXED, ANCHORED),
+        layout="base_to_new", models=("ViT-B/16",), shots=(1, 4, 16), template="photo", plot="bars",
+        note="A fit has the names of all classes, and images of the base classes alone.",
+    ),
+    Experiment(
         "full_tuning", "Full and last-layer fine-tuning", "Table 6", "few_shot",
         (
             ZERO, named("full", "Full fine-tuning", options={"lr": 1e-5}, by_dataset=_IMAGENET_BATCH),

@@ -1,11 +1,12 @@
 """The paper's protocols, on cached features. Each takes a dataset and a run, and returns its measurements.
 
-    few_shot       N shots to train, the whole test set to measure
-    base_to_new    trained on the first half of the classes, measured on each half
-    transfer       trained on one dataset, measured on it and on others (cross-dataset, domains)
-    test_time      the same, and each test image is predicted after a step on views of itself
-    timing         seconds of a fit, or of a step at test time; nothing is predicted
-    manifold       features of the test images before and after training, in two dimensions
+    few_shot         N shots to train, the whole test set to measure
+    base_to_new      trained on the first half of the classes, measured on each half
+    base_to_new_all  the same, each half measured among all classes
+    transfer         trained on one dataset, measured on it and on others (cross-dataset, domains)
+    test_time        the same, and each test image is predicted after a step on views of itself
+    timing           seconds of a fit, or of a step at test time; nothing is predicted
+    manifold         features of the test images before and after training, in two dimensions
 
 few_shot chooses options on no images ("none"), on N validation shots ("shots", the paper's), on min(N, 4)
 ("min4", CoOp's), or on the whole validation split ("split", Tip-Adapter's): `Run.validation`.
@@ -75,6 +76,15 @@ def base_to_new(dataset: EncodedDataset, run: Run) -> Measurements:
     base = _accuracy(fitted, x[in_base], y[in_base])
     on_new = fitted.with_text(text.subset(range(n_base, classes)))
     new = _accuracy(on_new, x[~in_base], y[~in_base] - n_base)
+    return {"base": base, "new": new, "harmonic": harmonic_mean(base, new), **_report(fitted)}
+
+
+def base_to_new_among_all(dataset: EncodedDataset, run: Run) -> Measurements:
+    """Measure accuracy among all classes, on base and on new ones: the fit has the names of both."""
+    fitted = _fit(dataset, run)
+    x, y = dataset.test_split(fitted)
+    correct, in_base = fitted.predict(x) == y, y < base_classes(len(dataset.classes))
+    base, new = float(correct[in_base].mean()), float(correct[~in_base].mean())
     return {"base": base, "new": new, "harmonic": harmonic_mean(base, new), **_report(fitted)}
 
 
@@ -195,6 +205,7 @@ def _report(fitted: Fitted) -> Measurements:
 PROTOCOLS: dict[str, Protocol] = {
     "few_shot": few_shot,
     "base_to_new": base_to_new,
+    "base_to_new_all": base_to_new_among_all,
     "transfer": transfer,
     "test_time_prolip": partial(adapt_at_test_time, method="prolip"),
     "test_time_tpt": partial(adapt_at_test_time, method="tpt"),

@@ -99,7 +99,7 @@ class Run:
             held_out = None if val is None else val.labels
             shots = self.shots or 0
             return Draw(*sample_train_val(labels, held_out, shots, self.seed, paired, self.validation))
-        if self.protocol == "base_to_new":
+        if self.protocol in ("base_to_new", "base_to_new_all"):
             classes = len(dataset.classes)
             return Draw(sample_base_support(labels, classes, self.shots, self.seed, paired))
         return Draw(sample_support(labels, self.shots, self.seed, paired))
