@@ -25,18 +25,14 @@ from pathlib import Path
 
 import numpy as np
 
-from clip_features import clip_task
-from default import imagenet_trial
-from method_tasks import Trial
 from prolip import Head, Task, methods
 from prolip.core import Fitted
 from prolip.core.arrays import Array
 from prolip.evaluate.metrics import accuracy
 from prolip.methods import anchored
-from solver_tasks import all_photos, few_shot, whu
+from tasks import GROUPS, Trial, all_photos, few_shot, imagenet_trial, whole_task
 
-CLIP = ("dtd10", "clothing10", "pets37", "rn50", "vit_b_32")
-OFFLINE = ("birds60", "pets37", "dtd10", "clothing10")
+SETS = {"clip": (*GROUPS["clip"], *GROUPS["whu"]), "offline": GROUPS["photos"]}
 SIZES = (1, 2, 4, 8, 16)
 Fit = Callable[[Task], Fitted]
 
@@ -44,12 +40,7 @@ Fit = Callable[[Task], Fitted]
 @cache
 def everything(data: Path, kind: str, name: str) -> Task:
     """All images of a set."""
-    if kind == "offline":
-        return all_photos(data, name)
-    if name in CLIP[3:]:
-        x, y, text = whu(data, name)
-        return Task(x, y, text)
-    return clip_task(data, name)
+    return all_photos(data, name) if kind == "offline" else whole_task(data, name)
 
 
 def closed_trial(task: Task, shots: int, draw: int) -> Trial:
@@ -85,9 +76,9 @@ def paper(share: float = 1.0, lam: float = 1.0, standardised: bool = False) -> F
         problem = anchored.Problem.of(own)
         weights = problem.c * problem.e[:, None]
         head = Head((task.linear.weight / weights).astype(np.float32))
-        fitted = methods.create("prolip", lam=lam / task.shots).fit(
-            own.with_features(problem.f.reshape(own.x.shape), head)
-        )
+        standard = own.with_features(problem.f.reshape(own.x.shape), head)
+        fitted = methods.create("prolip", lam=lam / task.shots).fit(standard).as_projected()
+        assert fitted is not None
         return methods.create("zero_shot").fit(
             Task(task.x, task.y, task.text, Head(weights * fitted.head.weight))
         )
@@ -108,7 +99,7 @@ def constants(**values: float) -> Iterator[None]:
 def closed_accuracy(data: Path, kind: str, fit: Fit, draws: int) -> Array:
     """Per cent [sets, sizes], mean over draws."""
     cells = []
-    for name in CLIP if kind == "clip" else OFFLINE:
+    for name in SETS[kind]:
         task = everything(data, kind, name)
         sizes = SIZES if kind == "clip" else SIZES[:4]
         trials = [[closed_trial(task, shots, d + 1) for d in range(draws)] for shots in sizes]
@@ -125,7 +116,7 @@ def show_closed(data: Path, draws: int, variants: dict[str, tuple[Fit, dict[str,
         with constants(**values):
             for kind in ("clip", "offline"):
                 line(f"{kind}: {label}", closed_accuracy(data, kind, fit, draws).mean(axis=0))
-            trials = [imagenet_trial(data, shots) for shots in (1, 2, 4)]
+            trials = [imagenet_trial(data, 1000, shots, 1) for shots in (1, 2, 4)]
             line(f"ImageNet: {label}", [100 * accuracy(fit(t).logits(x), y) for t, x, y in trials])
 
 
@@ -136,7 +127,8 @@ def show_constants(data: Path, draws: int) -> None:
         rotation = np.linalg.qr(np.random.default_rng(0).normal(size=head.weight.shape[:1] * 2))[0]
         rotated = Head((rotation.T @ head.weight).astype(np.float32), head.bias)
         own = task.with_features((task.x @ rotation).astype(np.float32), rotated)
-        fitted = default(own)
+        fitted = default(own).as_projected()
+        assert fitted is not None
         return methods.create("zero_shot").fit(
             Task(task.x, task.y, task.text, Head(rotation @ fitted.head.weight, head.bias))
         )
@@ -178,7 +170,7 @@ def show_open(data: Path, draws: int) -> None:
         "anchored, EXPLAINED = 0.2": (default, {"EXPLAINED": 0.2}),
         "anchored, EXPLAINED = 0.8": (default, {"EXPLAINED": 0.8}),
     }
-    for kind, names in (("clip", CLIP), ("offline", OFFLINE)):
+    for kind, names in SETS.items():
         for half in (True, False):
             print(
                 f"{kind}, {'half of the classes' if half else 'one class'} by name: fitted / named",
