@@ -603,12 +603,12 @@ def test_a_new_class_of_selected_images(page):
 
 
 def test_removing_a_class_is_undone_from_its_message(page):
-    train(page, 2)
+    train(page)
     card(page, "red").locator("summary").click()
     card(page, "red").get_by_role("button", name="Remove class").click()
     expect(page.locator("class-card")).to_have_count(2)
     page.locator("toast-line").get_by_role("button", name="Undo").click()
-    expect(card(page, "red").locator("[data-count]")).to_contain_text("2 images")
+    expect(card(page, "red").locator("[data-count]")).to_contain_text("4 images")
 
 
 def test_a_late_prediction_does_not_replace_a_newer_one_and_a_correction_is_said(page):
