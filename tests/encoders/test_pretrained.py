@@ -292,7 +292,7 @@ def test_models_are_compared_and_what_is_here_is_mentioned(hub, prolip, monkeypa
     both = ("compare", photos, "--model", "offline", "--model", "clip")
     assert prolip(*both)[0] == 1  # it may not be downloaded unasked
     assert hub.requests == []
-    code, out, err = prolip(*both, "--yes")
+    code, out, err = prolip(*both, "--download")
     assert code == 0, err
     figures, facts = (part.splitlines() for part in out.split("\n\n")[:2])
     assert max(map(len, figures + facts)) <= 80
