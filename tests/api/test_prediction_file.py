@@ -6,8 +6,11 @@ import json
 import os
 import shutil
 import sys
+import threading
 
 import pytest
+
+from prolip.api.prediction_file import PredictionFile
 
 
 @pytest.fixture
@@ -116,3 +119,23 @@ def test_unreadable_images_are_left_out(prolip, heap, model, tmp_path, monkeypat
     assert (code, heap[2].name in err) == (1, True)
     code, out, _ = prolip("predict", model, heap[0].parent, "--out", tmp_path / "b.csv", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, len(heap) - 2, 2)
+
+
+def test_a_second_process_that_appends_waits_and_skips_what_the_first_wrote(tmp_path):
+    path, state = tmp_path / "p.csv", (str(tmp_path / "a.png"), 10, 20)
+    first, second = PredictionFile(path, append=True), PredictionFile(path, append=True)
+    known, opening = [], threading.Event()
+
+    def wait():
+        opening.set()
+        with second.opened():
+            known.extend(second.done)
+
+    row = {"image": state[0], "class": "red", "probability": 0.9, "rejected": False, "top": [{}]}
+    thread = threading.Thread(target=wait)
+    with first.opened():
+        thread.start()
+        assert opening.wait(10)
+        first.write(row, state)
+    thread.join(30)
+    assert known == [state]

@@ -236,3 +236,14 @@ def test_a_user_without_permission_is_told(tmp_path):
     )
     ran = subprocess.run([sys.executable, "-c", code, tmp_path / "x"], capture_output=True, text=True)
     assert "Permission denied" in ran.stdout
+
+
+def test_a_folder_that_a_killed_process_left_under_another_name_has_its_name_again(tmp_path):
+    (tmp_path / "out.old-1234abcd").mkdir()
+    (tmp_path / "out.old-1234abcd" / "notes.txt").write_text("mine")
+    write_folder(tmp_path / "out", lambda draft: (draft / "model").write_text("new"), replace=True)
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {
+        "model": "new",
+        "notes.txt": "mine",
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from prolip.core import UsageError
 from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import readable
+from prolip.io.locks import write_lock
 
 FORMATS = (".csv", ".jsonl")
 State = tuple[str, int, int]  # absolute path, bytes, nanoseconds
@@ -39,12 +40,15 @@ class PredictionFile:
 
     @contextmanager
     def opened(self) -> Iterator[PredictionFile]:
-        """Close the file afterwards; the first prediction creates it."""
-        try:
-            yield self
-        finally:
-            if self._file is not None:
-                self._file.close()
+        """Be the only writer of the file, and close it afterwards; the first prediction creates it."""
+        with write_lock(self.path):
+            if self.append and self.path.exists():
+                self.done = self._read()  # another process may have added rows
+            try:
+                yield self
+            finally:
+                if self._file is not None:
+                    self._file.close()
 
     def write(self, row: dict[str, Any], state: State | None) -> None:
         """Write a prediction; `state` is None for an image that is not a file."""

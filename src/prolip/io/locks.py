@@ -22,23 +22,31 @@ class LockedError(UsageError):
 
 
 @contextmanager
-def folder_lock(folder: Path, timeout: float = TIMEOUT) -> Iterator[None]:
-    """Be the only writer of a folder on this machine; a new one is removed again if it stays empty.
+def write_lock(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
+    """Be the only writer of a file or folder on this machine.
 
     The lock, which ends with its process, is a file in the cache folder: nothing is left beside the user's.
     """
     from filelock import FileLock, Timeout
 
-    place = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()
+    place = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
     lock = cache_dir() / "locks" / f"{place[:32]}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    new = not folder.exists()
     try:
         with FileLock(lock, timeout=timeout, thread_local=False):
-            folder.mkdir(exist_ok=True)
             yield
     except Timeout as error:
-        raise LockedError(folder) from error
+        raise LockedError(path) from error
+
+
+@contextmanager
+def folder_lock(folder: Path, timeout: float = TIMEOUT) -> Iterator[None]:
+    """Be the only writer of a folder; a new one is removed again if it stays empty."""
+    new = not folder.exists()
+    try:
+        with write_lock(folder, timeout):
+            folder.mkdir(exist_ok=True)
+            yield
     finally:
         if new:
             with suppress(OSError):  # it is not empty

@@ -4,6 +4,7 @@ No file is renamed while it is open (see Windows).
 """
 
 import errno
+import glob
 import json
 import os
 import secrets
@@ -95,11 +96,14 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
 
     `path` is new or an empty folder; or, with `replace`, a folder whose files of the same names are replaced
     and whose others stay. The new folder is complete before the old one loses its name: it is
-    `path.old-...` for a moment, where it is left if the process is killed then.
+    `path.old-...` for a moment. If the process is killed then, the next one gives it its name again.
     """
     target = check_place(path)
     try:
         make_folders(target.parent)
+        for old in target.parent.glob(f"{glob.escape(target.name)}.old-*"):
+            if not target.exists():
+                old.rename(target)
         exists = target.is_dir()
         empty = exists and not any(target.iterdir())
         with temporary(target if empty else target.parent, folder=True, private=exists) as draft:
