@@ -92,12 +92,12 @@ def test_held_out_answers_come_from_models_that_did_not_see_the_image():
     i = 7
     alone = method.fit(task.subset(np.flatnonzero(fold != fold[i])))
     image = task.x[0, i : i + 1]
-    np.testing.assert_allclose(out.logits[i], alone.logits(image)[0], atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose(out.logits[i], alone.logits(image)[0], atol=0.02)
     # Asked about a further class, which the fits know nothing of.
     more = Text(np.vstack([task.text.rows, np.ones(24)]))
     out = cross_validate(method, task, text=more)
     expected = alone.with_text(more).logits(image)[0]
-    np.testing.assert_allclose(out.logits[i], expected, atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose(out.logits[i], expected, atol=0.02)
 
 
 def test_each_fold_takes_an_image_of_every_class_however_few_there_are():

@@ -42,7 +42,7 @@ class Check:
 
 CHECKS = (
     Check("zero_shot", FORMULA, forms.zero_shot),
-    Check("anchored", SCIPY, forms.anchored, logits=0.05),  # it stops at 1e-5 of the objective
+    Check("anchored", SCIPY, forms.anchored, logits=0.1),  # it stops at 1e-5 of the objective
     Check("prolip, exact", SCIPY, forms.prolip, wide=True),
     Check("prolip, Adam", STEPS, recipes.prolip_adam),
     Check("prolip, Adam, searched", "the authors' steps and search", recipes.prolip_searched, wide=True),

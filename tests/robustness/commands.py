@@ -189,8 +189,9 @@ def read_rows(path: Path) -> list[tuple[str, ...]]:
         rows = [(row["image"], str(row["top"])) for row in map(json.loads, lines)]
     else:
         with path.open(newline="", encoding="utf-8") as file:
-            complete = [row for row in csv.reader(file) if len(row) == 7 and row[-1]]
-        rows = [(csv_text(row[0]), *row[1:-1]) for row in complete[1:]]
+            header, *rest = csv.reader(file)
+        complete = [row for row in rest if len(row) == len(header) and row[-1]]
+        rows = [(csv_text(row[0]), *row[1:-1]) for row in complete]
     return [(os.path.relpath(image, path.parent), *rest) for image, *rest in rows]
 
 

@@ -125,9 +125,7 @@ def _export(project: Project, trained: TrainedSnapshot, target: str) -> Made:
             save.export(model, made, [target], runtime=runtime)
         if target == "web":
             if (made / "classifier.onnx").exists():
-                raise UsageError(
-                    "this model is too large for one page: prolip export --to web writes a folder"
-                )
+                raise UsageError("this model is too large for one page: prolip export writes a folder")
             return _temporary(project, (made / "index.html").read_bytes())
         files = sorted(file for file in made.rglob("*") if file.is_file())
         return _zip(project, ((file, file.relative_to(folder).as_posix()) for file in files))

@@ -132,4 +132,4 @@ def _flags(score: CandidateScore, settings: dict[str, Any], tables: options.Tabl
         flag = "--template" if name == "templates" else f"--{name.replace('_', '-')}"
         for each in value if isinstance(value, tuple) else (value,):
             flags += [] if each is None else [flag, str(each)]
-    return flags
+    return flags if settings["skip_bad"] else [*flags, "--strict"]

@@ -102,11 +102,11 @@ def _cracked(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarr
 
 def _spiralled(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     size = len(u)
-    y, x = np.mgrid[:size, :size] / size - rng.uniform(0.35, 0.65, (2, 1, 1))
-    radius = np.hypot(x, y * rng.uniform(0.8, 1.25))
-    arms = int(rng.integers(1, 4)) * int(rng.choice([-1, 1]))
-    phase = rng.uniform(5, 10) * radius**0.8 + arms * np.arctan2(y, x) / (2 * np.pi)
-    return _edge(np.sin(2 * np.pi * phase) - rng.uniform(-0.4, 0.4), 0.3)
+    y, x = np.mgrid[:size, :size] / size - rng.uniform(0.2, 0.8, (2, 1, 1))
+    radius = np.hypot(x, y * rng.uniform(0.5, 2.0))
+    arms = int(rng.integers(1, 6)) * int(rng.choice([-1, 1]))
+    phase = rng.uniform(3, 14) * radius ** rng.uniform(0.5, 1.1) + arms * np.arctan2(y, x) / (2 * np.pi)
+    return _edge(np.sin(2 * np.pi * phase) - rng.uniform(-0.7, 0.7), rng.uniform(0.2, 1.2))
 
 
 def _bubbly(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -182,7 +182,8 @@ def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]
             if name in (entry.key, entry.label) or (entry.method == name and name not in keys)
         ]
         if not known:
-            known = [Entry(name, _known_method(experiment, name).name, name)]
+            method = _known_method(experiment, name)
+            known = [Entry(name, vars(method).get("name", method.__name__), name)]
         if options:
             known = [_with_options(known[0], words, options)]
         selected += known
