@@ -195,10 +195,10 @@ def test_the_zero_shot_pipeline_gives_our_probabilities(model, tmp_path):
 def test_what_does_not_fold_says_so_and_offers_onnx(model, tmp_path):
     for name, method in [("siglip", "rla"), ("bare", "prolip")]:
         fitted, _ = fit(model(name), method)
-        with pytest.raises(UsageError, match='to="onnx"'):
+        with pytest.raises(UsageError, match="onnx"):
             export(tmp_path / "out", model(name), fitted, CONFIG, ["open_clip"])
     probe, _ = fit(model("vit"), "task_res")
-    with pytest.raises(UsageError, match='to="onnx"'):
+    with pytest.raises(UsageError, match="onnx"):
         export(tmp_path / "out", model("vit"), probe, CONFIG, ["open_clip"])
 
 

@@ -88,7 +88,7 @@ def test_from_folders_to_tables(data, tmp_path, prolip):
     assert there == {*ELEVEN, *VARIANTS}
     results = tmp_path / "results.sqlite"
     common = ["--model", "ViT-B/16", "--data", data, "--results", results]
-    once = ["--seeds", "1", "--views", "2", "--jobs", "0", "--device", "cpu", "--json"]
+    once = ["--seeds", "1", "--views", "2", "--jobs", "1", "--device", "cpu", "--json"]
     code, out, err = prolip("bench", "run", "validation_free", *common, "--shots", "1", "--dry-run", *once)
     assert code == 0, err
     units = json.loads(out)["units"]

@@ -28,7 +28,9 @@ def test_squash_as_torchvision(size):
     transforms = pytest.importorskip("torchvision.transforms")
     image = picture(size)
     theirs = transforms.Resize((32, 32), interpolation=transforms.InterpolationMode.BICUBIC)(image)
-    np.testing.assert_array_equal(make(resize="squash").centre(image), np.asarray(theirs))
+    difference = np.abs(make(resize="squash").centre(image).astype(int) - np.asarray(theirs))
+    # An image of more than six times the size is averaged in blocks first; here it is noise, the worst case.
+    assert difference.max() <= (0 if max(size) < 6 * 32 else 20)
 
 
 def test_normalise():

@@ -347,7 +347,8 @@ def test_every_run_is_a_row(tmp_path):
         results.save(tmp_path / "rows.txt")
     pytest.importorskip("pyarrow")
     results.save(tmp_path / "rows.parquet")
-    assert pd.read_parquet(tmp_path / "rows.parquet")["score"].tolist() == [0.82, 0.83, 0.8, 0.81]
+    scores = pd.read_parquet(tmp_path / "rows.parquet")["score"].tolist()
+    assert scores == pytest.approx([0.82, 0.83, 0.8, 0.81])
 
 
 def test_parameters_are_counted_without_a_run():
