@@ -91,16 +91,16 @@ def test_from_folders_to_tables(data, tmp_path, prolip):
     once = ["--seeds", "1", "--views", "2", "--jobs", "1", "--device", "cpu", "--json"]
     code, out, err = prolip("bench", "run", "validation_free", *common, "--shots", "1", "--dry-run", *once)
     assert code == 0, err
-    units = json.loads(out)["units"]
+    runs = json.loads(out)["runs"]
     code, out, err = prolip("bench", "run", "validation_free", *common, "--shots", "1", *once)
     assert code == 0, err
-    assert json.loads(out)["done"] == units >= 11 * 10
+    assert json.loads(out)["done"] == runs >= 11 * 10
     code, out, _ = prolip(
         "bench", "table", "validation_free", "--results", results, "--format", "csv", "--against", "prolip"
     )
     assert code == 0
     assert "ProLIP, exact" in out
-    lines = ["--methods", "zero_shot", "prolip_adam", "prolip", "task_res", "tip_adapter_f"]
+    lines = ["--line", "zero_shot", "prolip_adam", "prolip", "task_res", "tip_adapter_f"]
     code, out, err = prolip("bench", "run", "domain", *common, "--shots", "1", *lines, *once)
     assert code == 0, err
     code, out, _ = prolip("bench", "table", "domain", "--results", results, "--format", "csv")
