@@ -1,10 +1,11 @@
 """Figures of a project, from predictions and features."""
 
+import numpy as np
 from PIL import Image
 
 from pictures import COLOURS, blotch
 from prolip.app.figures import TrainedSnapshot, TrainingSet, duplicate_groups
-from prolip.app.state import ImageRow, State
+from prolip.app.state import ClassRow, ImageRow, State
 from prolip.features import extract
 
 
@@ -23,3 +24,12 @@ def test_a_cropped_copy_is_found_and_another_colour_is_not(offline, tmp_path):
 
     assert found("01234") == [["3", "4"]]
     assert found("01") == found("0") == found("") == []
+
+
+def test_a_class_without_images_is_one_of_the_classes_after_those_with_images():
+    classes = {key: ClassRow(name) for key, name in (("1", "empty"), ("2", "red"), ("3", "blue"))}
+    images = {"a": ImageRow("a.png", label="3"), "b": ImageRow("b.png", label="2"), "c": ImageRow("c.png")}
+    features = {key: np.full(2, i + 1.0) for i, key in enumerate(images)}
+    training = TrainingSet.of(State(classes, images, 4), features)
+    assert training.classes == ("2", "3", "1")
+    assert (training.images, training.y.tolist()) == (("a", "b"), [1, 0])

@@ -37,7 +37,7 @@ class TrainingSet:
     """The encoded images with a label."""
 
     images: tuple[str, ...]  # ids, [n]
-    classes: tuple[str, ...]  # ids of classes that have such an image, [K]
+    classes: tuple[str, ...]  # ids of classes: those that have such an image, then those by name alone, [K]
     x: Array  # features [n, width]
     y: Array  # labels [n], indices into `classes`
     machine: Array  # whether a prediction labelled an image, bool [n]
@@ -51,7 +51,7 @@ class TrainingSet:
             if row.label is not None and not row.test and row.machine <= machine and key in features
         ]
         present = {state.images[key].label for key in images}
-        classes = [key for key in state.ordered_classes() if key in present]
+        classes = sorted(state.ordered_classes(), key=lambda key: key not in present)
         index = {key: k for k, key in enumerate(classes)}
         y = np.array([index[state.images[key].label or ""] for key in images], np.int64)
         x = np.stack([features[key] for key in images]) if images else np.zeros((0, 1), np.float32)

@@ -181,7 +181,7 @@ class Trainer:
         training = TrainingSet.of(state, encoded.features)
         for row in state.classes.values():
             encoded.text(row.prompt_name, self.recipe)
-        model = self._adapt(encoded, training, state) if len(training.classes) > 1 else None
+        model = self._adapt(encoded, training, state) if len(np.unique(training.y)) > 1 else None
         confirmed = TrainingSet.of(state, encoded.features, machine=False)
         if model is not None and training.machine.any() and confirmed.classes == training.classes:
             without = self._adapt(encoded, confirmed, state)  # labels of predictions are used if they help
