@@ -17,8 +17,7 @@ like c |x_i|, changes no prediction. So with T = U S V' the predictions are thos
 
     W = W0  +  (c / b) E C U S^-1 V'
 
-With b = 0 it would be logistic regression, with C = 0 it is zero-shot. On a black box x is the embedding, and
-W0 the identity. Two numbers decide the fit, and both are formulas:
+With C = 0 it is zero-shot. On a black box x is the embedding, W0 the identity. The two numbers are formulas:
 
     b = TEXT_SHARE b*,      lam = ln K / (PRIOR_LOGIT^2 n)         n images of K classes
 
@@ -30,16 +29,15 @@ that the largest of K of them is about PRIOR_LOGIT, whatever K is. Predictions m
 
 Classes without images. The regression's logits have no bound: fitted classes gain on all images, and a class
 that has only a name would hardly be predicted. A cosine is bounded. So where the model has classes without
-images (`Method.fit` leaves them out of the softmax), the paper's objective takes over, with its lam = 1/N, in
-the standardised features, and at a lower scale:
+images (`Method.fit` leaves them out of the softmax), the paper's objective takes over, with its lam = 1/N, on
+standardised features, at a lower scale:
 
     minimise over D:    mean_i CE( OPEN_SCALE s normalize(p_i + r_i + f_i E D) T', y_i )  +  |D|^2 / N
 
 A bounded logit cannot leave a wrong start, so where texts say little the regression stays: the result is
 share (W0 + c E D) + (1 - share) W with share = min(1, explained / EXPLAINED), where `explained` is the part
 of the labels' information that the texts give, 1 - mean_i CE(b* (p_i + r_i) T', y_i) / ln K.
-
-What each constant is worth, and on what it was chosen: docs/measurements/default.md.
+docs/measurements/default.md has what each constant is worth, and on what it was chosen.
 """
 
 from __future__ import annotations
@@ -220,10 +218,7 @@ class Problem:
         return (self.inside * self.s) @ self.u.T
 
     def likeliest_scale(self) -> tuple[float, float]:
-        """Return b*, and how much of the labels' information zero-shot scores give at it, at most 1.
-
-        Below s likelihood and prior are concave, and b* is the root of their slope.
-        """
+        """Return b*, the root of the slope, and the part of the labels' information that texts give at it."""
         from scipy.optimize import brentq
 
         scores, scale = self.zero_shot().astype(np.float64), self.task.scale
