@@ -437,8 +437,12 @@ def test_an_empty_class_is_filled_by_a_search_and_more_like_this(page):
     encoded = "() => fetch('api/project').then((found) => found.json()).then((all) => all.waiting === 0)"
     page.wait_for_function(encoded, polling=200)
     page.get_by_label("Search images without a class").fill("a blue picture")
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("the nearest to “a blue picture” first")).to_be_visible()
+    for _ in range(20):  # a search lists the images that are encoded by then
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("the nearest to “a blue picture” first")).to_be_visible()
+        page.wait_for_timeout(300)
+        if page.locator("#queue-tiles .tile").count() == 18:
+            break
     selected = page.locator("#queue-tiles .tile[aria-selected=true]")
     expect(selected).to_have_count(0)
     blue = [page.locator(f"#queue-tiles .tile[title^='{i}.png']") for i in (12, 15)]  # names are by place
