@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip.app import edits
-from prolip.app.project import DATABASE, Project, ProjectInUseError, is_project, labelled_images
+from prolip.app.project import DATABASE, Project, is_project, labelled_images
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError, UsageError
 
@@ -163,7 +163,7 @@ def test_undo_takes_back_a_whole_drop_and_then_what_was_before(tmp_path):
 
 def test_one_process_at_a_time(tmp_path):
     place = tmp_path / "p"
-    with Project.open(place), pytest.raises(ProjectInUseError), Project.open(place):
+    with Project.open(place), pytest.raises(UsageError), Project.open(place):
         pass
 
 

@@ -21,7 +21,6 @@ from prolip.api.inputs import as_images, read_labelled
 from prolip.api.support import DuplicateWarning
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
-from prolip.data.tables import MissingColumnError
 from prolip.features import load_image
 from prolip.features.images import ImageError
 from prolip.io.environment import MissingPackageError
@@ -273,9 +272,8 @@ def test_tables_of_spreadsheets(folder, tmp_path, encoding):
     rows = [f"{name};{label.replace('red', 'größe')}" for name, label in rows_of(folder)]
     text = "\r\n".join(["", "Datei;Größe", *rows, ";", ""])
     (tmp_path / "list.csv").write_bytes(text.encode(encoding))
-    with pytest.raises(MissingColumnError) as error:
+    with pytest.raises(InputError, match="no column of images"):
         read_images(tmp_path / "list.csv")
-    assert set(error.value.missing) == {"image", "label"}  # at once
     images = read_images(tmp_path / "list.csv", image_column="datei", label_column="größe")
     assert images.counts() == {"blue": 2, "green": 2, "größe": 2}
 
@@ -305,12 +303,10 @@ def test_columns_and_the_folder_of_the_files_can_be_named(folder, expected, tmp_
     images = read_images(listed, **columns, label_column="breed")
     assert (pixels(images.images), labels(images)) == expected
     assert pixels(list_images(listed, **columns)) == expected[0]
-    with pytest.raises(MissingColumnError) as error:
+    with pytest.raises(InputError, match="no column of images"):
         read_images(listed, images_dir=folder)
-    assert "image_path" in error.value.missing["image"]
-    with pytest.raises(MissingColumnError) as error:
+    with pytest.raises(InputError, match=r"no column of labels \(race\)"):
         read_images(listed, **columns, label_column="race")
-    assert error.value.missing == {"label": ("race",)}
     with pytest.raises(InputError):
         read_images(listed, image_column="id", label_column="breed")
     with pytest.raises(InputError):
@@ -383,7 +379,7 @@ def test_splits_and_tables_in_an_archive(folder, expected, tmp_path):
         read_images(tmp_path / "lost.zip")
     with zipfile.ZipFile(tmp_path / "bare.zip", "w") as archive:
         archive.writestr("metadata.csv", "file_name,breed\n1.jpg,a\n")
-    with pytest.raises(MissingColumnError, match=r"bare\.zip"):
+    with pytest.raises(InputError, match=r"bare\.zip"):
         read_images(tmp_path / "bare.zip")
 
 

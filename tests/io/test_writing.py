@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from prolip.core import ProlipError, UsageError
-from prolip.io.locks import MARK, LockedError, folder_lock
+from prolip.io.locks import MARK, folder_lock
 from prolip.io.writing import WriteError, check_place, write_atomic, write_folder
 
 
@@ -173,7 +173,7 @@ def test_a_second_writer_of_a_folder_waits(tmp_path):
 
 
 def test_a_second_writer_is_told_of_the_first_and_a_lock_ends_with_its_process(tmp_path):
-    with held(tmp_path, 60), pytest.raises(LockedError), folder_lock(tmp_path, timeout=0.1):
+    with held(tmp_path, 60), pytest.raises(UsageError), folder_lock(tmp_path, timeout=0.1):
         pass
     with folder_lock(tmp_path / "new"):
         assert (tmp_path / "new").is_dir()

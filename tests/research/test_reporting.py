@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from prolip import methods
-from prolip.core import UsageError
+from prolip.core import InputError, UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.research.catalogue import EXPERIMENTS, find_experiment
 from prolip.research.catalogue.entries import AUTHORS_GRID
@@ -17,7 +17,7 @@ from prolip.research.catalogue.published import published, published_rows
 from prolip.research.datasets import ELEVEN
 from prolip.research.reporting.compare import compare
 from prolip.research.reporting.layouts import Layout, by_shots, register_layout
-from prolip.research.reporting.results import NotRunError, Results
+from prolip.research.reporting.results import Results
 from prolip.research.reporting.table import build, parameters
 from prolip.research.running.plan import make_plan, missing_methods
 from prolip.research.running.run import run_plan
@@ -548,7 +548,7 @@ def test_each_dataset_has_a_panel_where_the_table_has_lines_for_each():
 
 def test_an_unfinished_figure_says_so():
     pytest.importorskip("matplotlib")
-    from prolip.research.reporting.figures import NothingToDrawError, draw
+    from prolip.research.reporting.figures import draw
 
     whole = made_up(SMALL, lambda run: {"accuracy": 0.5}, entries=("prolip", "adam"), shots=(1, 2))
     assert draw(whole)._supxlabel is None
@@ -556,7 +556,7 @@ def test_an_unfinished_figure_says_so():
     assert "Unfinished: 4 of 12 runs are missing" in figure._supxlabel.get_text().replace("\n", " ")
     hollow = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "white"]
     assert [list(line.get_xdata()) for line in hollow] == [[0, 1]]
-    with pytest.raises(NothingToDrawError):
+    with pytest.raises(InputError, match="nothing to draw"):
         draw(keep(whole, lambda run: False))
 
 
@@ -568,5 +568,5 @@ def test_a_run_from_images_to_table(photos, tmp_path, monkeypatch):
     assert run_plan(plan, Images(photos.parent), path, jobs=1).done == 3
     table = build(Results.read("base_to_new", path))
     assert [*dict.fromkeys(table.cells["label"])] == ["Zero-shot", "ProLIP, exact"]
-    with pytest.raises(NotRunError):
+    with pytest.raises(UsageError, match="no run of views"):
         Results.read("views", path)

@@ -17,10 +17,6 @@ from prolip.core import ProlipError, UsageError
 from prolip.encoders.pretrained import list_models
 
 
-class CancelledError(ProlipError):
-    """The user does not want this model after all."""
-
-
 @dataclass(frozen=True)
 class ModelChange:
     """A change to another base model, as the page shows it."""
@@ -71,7 +67,7 @@ class BaseModels:
         """Replace what is shown; if that should be `old`, and is not, the change of `old` was cancelled."""
         with self._lock:
             if old is not None and self.change is not old:
-                raise CancelledError("another model was chosen")
+                raise ProlipError("another model was chosen")
             self.change = new
         self._publish({"type": "model", **self.as_json()})
 

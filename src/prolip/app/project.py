@@ -51,10 +51,6 @@ _LAST_STEP = "SELECT step, batch, about FROM undo ORDER BY number DESC LIMIT 1"
 _IMAGE_ID = re.compile(r"[0-9a-f]{64}")
 
 
-class ProjectInUseError(ProlipError):
-    """Another program has the project open."""
-
-
 class Project:
     """An open project. Thread-safe."""
 
@@ -98,7 +94,7 @@ class Project:
         try:
             lock = FileLock(folder / LOCK).acquire(timeout=0)
         except Timeout as error:
-            raise ProjectInUseError(f"another program has the project in {folder} open") from error
+            raise UsageError(f"another program has the project in {folder} open") from error
         with lock:
             if not (folder / DATABASE).is_file():
                 _create(folder, model)

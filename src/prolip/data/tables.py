@@ -57,19 +57,6 @@ class Record:
     columns: Sequence[str] | None = None  # of the table, where `cells` has only the known ones
 
 
-class MissingColumnError(InputError):
-    """A table lacks columns; `missing` has the names that each may have, by its kind."""
-
-    def __init__(self, record: Record, missing: dict[str, tuple[str, ...]]) -> None:
-        present = ", ".join(record.columns or record.cells)[:200] or "none"
-        expected = " and ".join(f"of {kind}s ({', '.join(names)})" for kind, names in missing.items())
-        parts: list[Any] = [f"{record.where}: no column {expected}: it has {present}; rename, or pass "]
-        for kind in missing:
-            parts += [Parameter("group_by" if kind == "group" else f"{kind}_column", "..."), ", "]
-        super().__init__(*parts[:-1])
-        self.missing = missing
-
-
 @dataclass(frozen=True)
 class TableOptions:
     """Which columns of a table have images, labels and groups, and where the files are that it names."""
@@ -102,8 +89,12 @@ class TableOptions:
         grouped = labelled and self.group_by not in (None, PARENT)
         needed = ["image", *["label"] * labelled, *["group"] * grouped]
         missing = {k: self.names(k) for k in needed if self.column(k, record.cells) is None}
-        if missing:
-            raise MissingColumnError(record, missing)
+        for kind, names in missing.items():
+            present = ", ".join(record.columns or record.cells)[:200] or "none"
+            raise InputError(
+                f"{record.where}: no column of {kind}s ({', '.join(names)}), only {present}: rename or pass ",
+                Parameter("group_by" if kind == "group" else f"{kind}_column", "..."),
+            )
 
     def image(self, record: Record) -> Path | LazyImage:
         """Return the image of a row: the file that it names, or the content that it holds."""

@@ -96,17 +96,6 @@ class LicenceWarning(UserWarning):
     """A model that is about to be downloaded has a licence that does not allow every use."""
 
 
-class ChecksumError(ModelError):
-    """A downloaded file is not the one that was expected; it was removed."""
-
-    def __init__(self, file: str, expected: str, found: str) -> None:
-        self.file, self.expected, self.found = file, expected, found
-        super().__init__(
-            f"{file} has the SHA-256 {found[:16]}... instead of {expected[:16]}...: the download is "
-            "damaged, or the file has changed at its source; it was removed, try again"
-        )
-
-
 @dataclass(frozen=True)
 class Source:
     """Where a model's files are on the hub."""
@@ -260,7 +249,10 @@ def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
     if (found := file_sha256(path)) != expected:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        raise ChecksumError(file, expected, found)
+        raise ModelError(
+            f"{file} has the SHA-256 {found[:16]}... instead of {expected[:16]}...: the download is "
+            "damaged, or the file has changed at its source; it was removed, try again"
+        )
 
 
 def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, Any]:

@@ -13,14 +13,6 @@ MARK = ".prolip-tmp-"  # the start of every temporary name
 TIMEOUT = 60.0  # seconds to wait for another writer
 
 
-class LockedError(UsageError):
-    """Another process is writing `path`."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} is being written by another process: wait for it, or name another path")
-        self.path = path
-
-
 @contextmanager
 def write_lock(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
     """Be the only writer of a file or folder on this machine.
@@ -36,7 +28,9 @@ def write_lock(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
         with FileLock(lock, timeout=timeout, thread_local=False):
             yield
     except Timeout as error:
-        raise LockedError(path) from error
+        raise UsageError(
+            f"{path} is being written by another process: wait for it, or name another path"
+        ) from error
 
 
 @contextmanager

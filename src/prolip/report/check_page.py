@@ -107,7 +107,7 @@ def _findings(check: Check, kind: str, places: list[list[int]]) -> Html:
 def _unreadable(check: Check) -> Html:
     found = check.of_kind(UNREADABLE)
     rows: list[list[Any]] = [[check.names[one.image], one.suggestion] for one in found[:LISTED]]
-    return section(f"ReadError: {len(found)}", table(["image", "reason"], rows)) if rows else Html("")
+    return section(f"Unreadable images: {len(found)}", table(["image", "reason"], rows)) if rows else Html("")
 
 
 def _classes(check: Check) -> Html:

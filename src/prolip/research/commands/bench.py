@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,9 +97,8 @@ def run(
     from prolip.research.catalogue import find_experiment
     from prolip.research.running.plan import make_plan
 
-    with _hints(name):
-        source = _source(machine, pack, features)
-        plan = make_plan(find_experiment(name), source, **selection.plan_options())
+    source = _source(machine, pack, features)
+    plan = make_plan(find_experiment(name), source, **selection.plan_options())
     for missing, why in plan.unavailable.items():
         warn(f"skipped: {missing}, because {why}")
     if dry_run:
@@ -158,8 +155,7 @@ def write_features(
         raise UsageError(f"{out} exists: name a new folder")
     options = selection.plan_options()
     source = Images(existing(data), device, FeatureStore(store))
-    with _hints(name):
-        plan = make_plan(find_experiment(name), source, **{**options, "views": options["views"] or 1})
+    plan = make_plan(find_experiment(name), source, **{**options, "views": options["views"] or 1})
     if len(plan.models) > 1:
         raise UsageError(f"a pack has one encoder: --model {' or '.join(plan.models)}")
     with bar("encoding") as drawn:
@@ -394,8 +390,7 @@ def _results(name: str, path: Path, against: str | None = None) -> Results:
     from prolip.research.places import is_place
     from prolip.research.reporting.results import Results
 
-    with _hints(name):
-        return Results.read(find_experiment(name).name if is_place(name) else name, path, against)
+    return Results.read(find_experiment(name).name if is_place(name) else name, path, against)
 
 
 def _print_table(table: Table, style: str = "text", with_published: bool = True) -> None:
@@ -404,26 +399,6 @@ def _print_table(table: Table, style: str = "text", with_published: bool = True)
     terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     width = int(columns) if columns.isdigit() else terminal
     click.echo(table.render(style, with_published, width), nl=False)
-
-
-@contextmanager
-def _hints(name: str) -> Iterator[None]:
-    """Add to an error which command or option helps."""
-    from prolip.research.catalogue import find_experiment
-    from prolip.research.reporting.results import NotRunError
-    from prolip.research.running.plan import NoDatasetsError
-
-    try:
-        yield
-    except NotRunError as error:
-        if not find_experiment(name).entries:
-            raise NotRunError(f"{name} is only a table: prolip bench table {name}") from None
-        raise NotRunError(f"{error}: prolip bench run {name} --data ROOT") from None
-    except NoDatasetsError as error:
-        raise NoDatasetsError(
-            f"{error}; `prolip datasets ROOT` lists them. Folders of your own images work as well: "
-            "--datasets FOLDER ..., and features: --features FILE.npz ..."
-        ) from None
 
 
 def _time(seconds: float) -> str:

@@ -34,14 +34,10 @@ MARKERS = "os^Dv*PX<>phd8H"
 MANY_LINES = 6  # above, error bars replace bands, which would hide each other
 
 
-class NothingToDrawError(InputError):
-    """No run of an experiment is done."""
-
-
 def draw(results: Results) -> Figure:
     """Draw the figure of an experiment."""
     if not results.done:
-        raise NothingToDrawError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
+        raise InputError(f"no run of {results.experiment.name} is done yet: there is nothing to draw")
     figure = _CHARTS[results.experiment.plot](results)
     if missing := len(results.runs) - results.done:
         note = textwrap.fill(

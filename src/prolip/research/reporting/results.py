@@ -26,10 +26,6 @@ _SAME = {"open_clip:RN50-quickgelu/openai": "RN50", "open_clip:RN101-quickgelu/o
 MEASURES = ("accuracy", "base", "new", "harmonic", "calibration_error", "validation_accuracy", "seconds")
 
 
-class NotRunError(UsageError):
-    """An experiment has no results yet."""
-
-
 class PublishedFigure(NamedTuple):
     """A published figure, if there is one; why it does not compare with what was run; its deviation."""
 
@@ -49,12 +45,13 @@ class Results:
     @classmethod
     def read(cls, experiment: str, path: Path, against: str | None = None) -> Results:
         """Read the last run of an experiment; `against` is an entry's key or label."""
+        command = f"prolip bench run {experiment} --data ROOT"
         if not path.is_file():
-            raise NotRunError(f"{path} does not exist yet")
+            raise UsageError(f"{path} does not exist yet: {command}")
         with ResultStore(path, reading=True) as store:
             stored = store.last_plan(experiment)
         if stored is None:
-            raise NotRunError(f"{path} has no run of {experiment}")
+            raise UsageError(f"{path} has no run of {experiment}: {command}")
         return cls(*stored, None if against is None else _find_entry(stored[0].experiment, against))
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 from prolip.core import Head, InputError, Text
 from prolip.core.arrays import Array
 from prolip.io.files import cache_dir, portable_name, sha256_tensors
-from prolip.io.reading import JSON_LIMIT, open_regular, parse_json
+from prolip.io.reading import JSON_LIMIT, ReadError, open_regular, parse_json
 from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run
@@ -24,10 +24,6 @@ from prolip.research.protocols.run import Run
 _PLAIN = ("name", "title", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
 _HASH = 8  # bytes of an image's hash that are stored
-
-
-class DamagedFileError(InputError):
-    """A file of features is not what was written."""
 
 
 def draw_images(dataset: EncodedDataset, run: Run) -> dict[str, list[int]]:
@@ -126,7 +122,7 @@ def read_encoding(path: Path, device: str = "auto") -> Encoding:
             dataset, {name: tensors[f"{name}.hashes"] for name in dataset.splits}, config["origin"]
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise DamagedFileError(f"{path} is damaged ({error}): remove it and start the run again") from error
+        raise ReadError(path, f"it is damaged ({error}): remove it and start the run again") from error
 
 
 def _restore(tensors: dict[str, Array], config: dict[str, Any], device: str) -> EncodedDataset:

@@ -21,12 +21,12 @@ from prolip.core import InputError
 from prolip.core.arguments import is_json_of
 from prolip.core.errors import check_name
 from prolip.io.files import portable_name, sha256_file
-from prolip.io.reading import read_json
+from prolip.io.reading import ReadError, read_json
 from prolip.io.writing import write_bytes, write_folder, write_json
 from prolip.research.catalogue.experiment import Experiment
 from prolip.research.datasets import DATASETS, Benchmark
 from prolip.research.protocols.run import lists_to_tuples
-from prolip.research.running.encoding import DamagedFileError, Encoding, read_encoding, write_encoding
+from prolip.research.running.encoding import Encoding, read_encoding, write_encoding
 from prolip.research.running.plan import Plan
 from prolip.research.running.source import EncodingProgress, Place, Source
 
@@ -106,7 +106,7 @@ class Pack(Source):
         for number, place in enumerate(places):
             file = self.folder / _file_name(place)
             if not file.is_file() or sha256_file(file) != self.contents.files.get(file.name):
-                raise DamagedFileError(f"{file} is missing or damaged: copy the pack again")
+                raise ReadError(file, "it is missing or damaged: copy the pack again")
             files[place] = read_encoding(file), file.resolve()
             if progress is not None:
                 progress(place.dataset, number + 1, len(places))

@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from prolip.research.running.source import Source
 
 
-class NoDatasetsError(InputError):
-    """None of an experiment's datasets is there."""
-
-
 @dataclass(frozen=True)
 class Plan:
     """All that is needed to run an experiment, and to show it later."""
@@ -96,7 +92,10 @@ def make_plan(
         raise UsageError(f"{experiment.name} has nothing to run: prolip bench table {experiment.name}")
     selected = source.select(experiment, datasets)
     if not selected:
-        raise NoDatasetsError(f"none of the datasets of {experiment.name} is there")
+        raise InputError(
+            f"none of the datasets of {experiment.name} is there; `prolip datasets ROOT` lists them. Folders "
+            "of your own images work as well: --datasets FOLDER ..., and features: --features FILE.npz ..."
+        )
     defaults = source.defaults(experiment, selected)
     if views is None:
         views = int(defaults.get("views", experiment.views))

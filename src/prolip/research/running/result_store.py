@@ -35,10 +35,6 @@ CREATE TABLE planned (
 """
 
 
-class ResultStoreError(ProlipError):
-    """A file of results cannot be read or written."""
-
-
 @dataclass(frozen=True)
 class RunResult:
     """A run of a plan, with its result or error; neither where it is not done."""
@@ -120,8 +116,8 @@ class ResultStore:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise errors of a damaged file or a full disk as a `ResultStoreError`."""
+        """Raise errors of a damaged file or a full disk as a `ProlipError`."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise ResultStoreError(f"{self.path} cannot be used: {error}; choose another file") from error
+            raise ProlipError(f"{self.path} cannot be used: {error}; choose another file") from error
