@@ -1,7 +1,7 @@
 """Methods beside each other on real features: accuracy, calibration, rejection, unlabelled images, time.
 
     python benchmarks/accuracy.py [--data data] [--sets clip whu photos imagenet drawn or single sets]
-                                  [--measure accuracy calibration rejection unlabelled views time]
+                                  [--measure accuracy calibration rejection unlabelled sure views time]
                                   [--methods gda rla:lam=1/N ..] [--shots 1 2 4 8 16] [--draws 5] [--test]
 
 Every figure is the mean over draws with its standard deviation; the last rows are means over sets. Sets:
@@ -19,8 +19,9 @@ without --test. All of `clip` and birds60 are development sets: the default was 
 A method may have options: name:option=value:option=value. `calibration`: the default after calibration inside
 the support set, others as they are. `rejection`: photos of other sets that are accepted, and photos of the
 classes that are rejected, at 5 %. `unlabelled`: points that a pool of half of the photos brings for the other
-half. `views`: points that more views of each training photo bring. `time`: seconds of a fit, and how many
-times those of the same with nothing left to choose they are.
+half; `sure`: those that it brings where its sure predictions become labels, and how far held-out accuracy of
+the labelled photos is then above accuracy on others. `views`: points that more views of each training photo
+bring. `time`: seconds of a fit, and how many times those of the same with nothing left to choose they are.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from tasks import DEFAULT, GROUPS, few_shot, source_photos, trial, whole_task
 
 METHODS = (DEFAULT, "prolip", "gda", "linear_probe:features=pre", "zero_shot")
 VIEWS = (2, 5, 9)
+SURE = 0.9  # the probability from which the page offers predictions as labels
 
 
 def create(spec: str, seed: int) -> methods.Method:
@@ -104,6 +106,23 @@ def measure_unlabelled(run: Run) -> dict[str, float]:
     return {"plain": plain, "gain": after - plain, "used, %": 100.0 * learned.evidence.used}
 
 
+def measure_sure(run: Run) -> dict[str, float]:
+    """What the sure predictions for half of the photos bring as labels, for the other half."""
+    fitted, confidence = fit_with_confidence(run.task)
+    half = np.random.default_rng(run.draw).random(len(run.y)) < 0.5
+    p = softmax(fitted.logits(run.x[half]) / confidence.temperature)
+    sure = p.max(axis=1) >= SURE
+    x = np.concatenate([run.task.x[0], run.x[half][sure]])
+    y = np.concatenate([run.task.y, p.argmax(axis=1)[sure]])
+    after, held_out = methods.create(DEFAULT).fit_held_out(
+        Task(x, y, run.task.text, run.task.head, run.task.scale)
+    )
+    person = held_out.images < run.task.n
+    plain, new = (100 * accuracy(one.logits(run.x[~half]), run.y[~half]) for one in (fitted, after))
+    own = 100 * accuracy(held_out.logits[person], held_out.y[person])
+    return {"plain": plain, "gain": new - plain, "held-out accuracy too high by": own - new}
+
+
 def measure_views(run: Run) -> dict[str, float]:
     """What more views of the training photos bring, on the other training photos."""
     images, task = views_of(run.data, run.name)
@@ -145,6 +164,7 @@ MEASURES: dict[str, Callable[[Run], dict[str, float]]] = {
     "calibration": measure_calibration,
     "rejection": measure_rejection,
     "unlabelled": measure_unlabelled,
+    "sure": measure_sure,
     "views": measure_views,
     "time": measure_time,
 }

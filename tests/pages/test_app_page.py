@@ -218,7 +218,7 @@ def test_a_folder_of_folders_becomes_classes_and_sure_predictions_are_accepted(p
     expect(accept).to_be_hidden()
     assert page.locator("class-card .tile").count() > 18
 
-    # They are marked, listed and removed by one click, and no held-out figure counts them.
+    # They are marked, listed and removed by one click, and not trained on.
     marked = page.locator("class-card .tile[data-mark='by model']")
     expect(marked.first).to_be_visible()
     count = marked.count()

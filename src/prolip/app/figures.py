@@ -19,9 +19,7 @@ from prolip.api.search import rank
 from prolip.app.encoding import EncodedProject
 from prolip.app.state import State
 from prolip.core import Projected, UsageError
-from prolip.core.arrays import Array, softmax
-from prolip.evaluate.confidence import fold_share
-from prolip.evaluate.figures import Figures
+from prolip.core.arrays import Array
 from prolip.evaluate.label_errors import find_label_errors
 from prolip.evaluate.metrics import wilson
 from prolip.evaluate.near_copies import connected, near_copies, open_signature
@@ -34,29 +32,32 @@ COMPARED = 4000  # images among which near-copies are searched, pair by pair
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """The encoded images with a label."""
+    """The encoded images that a person has labelled.
+
+    Labels that predictions gave are left out until a person confirms them. Trained on, they would bring what
+    the model has seen into its held-out figures, and they do not help reliably
+    (docs/measurements/unlabelled.md).
+    """
 
     images: tuple[str, ...]  # ids, [n]
     classes: tuple[str, ...]  # ids of classes: those that have such an image, then those by name alone, [K]
     x: Array  # features [n, width]
     y: Array  # labels [n], indices into `classes`
-    machine: Array  # whether a prediction labelled an image, bool [n]
 
     @classmethod
-    def of(cls, state: State, features: Mapping[str, Array], machine: bool = True) -> TrainingSet:
-        """Collect all images that are labelled and encoded, also those that predictions labelled."""
+    def of(cls, state: State, features: Mapping[str, Array]) -> TrainingSet:
+        """Collect all images that are labelled and encoded."""
         images = [
             key
             for key, row in state.images.items()
-            if row.label is not None and not row.test and row.machine <= machine and key in features
+            if row.label is not None and not row.test and not row.machine and key in features
         ]
         present = {state.images[key].label for key in images}
         classes = sorted(state.ordered_classes(), key=lambda key: key not in present)
         index = {key: k for k, key in enumerate(classes)}
         y = np.array([index[state.images[key].label or ""] for key in images], np.int64)
         x = np.stack([features[key] for key in images]) if images else np.zeros((0, 1), np.float32)
-        by_machine = np.array([state.images[key].machine for key in images], bool)
-        return cls(tuple(images), tuple(classes), x, y, by_machine)
+        return cls(tuple(images), tuple(classes), x, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ def training_figures(snapshot: TrainedSnapshot) -> dict[str, Any]:
     model, training, state = snapshot.model, snapshot.training, snapshot.state
     if model is None:
         return {"type": "figures", "revision": snapshot.revision, "ready": False, "classes": {}}
-    figures = confirmed_figures(training, model)
+    figures = model.confidence.figures
     held_out, label_errors = _held_out(snapshot, model)
     return {
         "type": "figures",
@@ -109,28 +110,6 @@ def training_figures(snapshot: TrainedSnapshot) -> dict[str, Any]:
         "predictions": _predictions(snapshot, model, snapshot.unlabelled()[:MAX_PREDICTIONS]),
         "test": _test_figures(snapshot, model),
     }
-
-
-def confirmed_figures(training: TrainingSet, model: AdaptedModel) -> Figures:
-    """Return the held-out figures of the images whose label is a person's."""
-    figures, held_out = model.confidence.figures, model.confidence.held_out
-    if held_out is None or not training.machine[held_out.images].any():
-        return figures
-    person = ~training.machine[held_out.images]
-    logits, y = held_out.logits[person], held_out.y[person]
-    if not len(y):
-        return Figures()
-    x = training.x[held_out.images[person]]
-    zero_shot, probabilities = model.zero_shot().logits(x), predict(model, x, logits=logits).probabilities
-    task = model.support.require_task()
-    return Figures.of(
-        probabilities,
-        y,
-        zero_shot=zero_shot,
-        uncalibrated=softmax(logits),
-        weights=task.weights[held_out.images[person]],
-        share=fold_share(model.fitted, task),
-    )
 
 
 def _test_figures(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, Any] | None:
@@ -160,7 +139,6 @@ def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str,
     predictions = {
         key: [training.classes[k], round(float(row[k]), 4), round(float(row[y]), 4)]
         for key, k, y, row in zip(images, found.best, held_out.y, found.probabilities, strict=True)
-        if not snapshot.state.images[key].machine
     }
     doubts = find_label_errors(found.probabilities, x, held_out.y, groups)
     return predictions, {images[one.index]: training.classes[one.suggestion] for one in doubts}

@@ -33,7 +33,7 @@ class ImageRow:
     label: str | None = None  # None: not labelled yet
     checked: bool = False
     test: bool = False  # never trained on
-    machine: bool = False  # labelled by a prediction: trained on, and never in a held-out figure
+    machine: bool = False  # labelled by a prediction: not trained on until a person confirms it
 
 
 @dataclass(frozen=True)

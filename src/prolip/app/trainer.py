@@ -28,7 +28,6 @@ from prolip.app.encoding import ENCODE_BATCH, EncodedProject
 from prolip.app.figures import (
     TrainedSnapshot,
     TrainingSet,
-    confirmed_figures,
     curve_report,
     duplicate_groups,
     label_queue,
@@ -182,11 +181,6 @@ class Trainer:
         for row in state.classes.values():
             encoded.text(row.prompt_name, self.recipe)
         model = self._adapt(encoded, training, state) if len(np.unique(training.y)) > 1 else None
-        confirmed = TrainingSet.of(state, encoded.features, machine=False)
-        if model is not None and training.machine.any() and confirmed.classes == training.classes:
-            without = self._adapt(encoded, confirmed, state)  # labels of predictions are used if they help
-            if _accuracy(confirmed, without) > _accuracy(training, model):
-                training, model = confirmed, without
         trained = TrainedSnapshot(revision, state, encoded.features, training, model)
         figures = training_figures(trained)
         self.trained, self.figures = trained, figures
@@ -220,10 +214,6 @@ class Trainer:
             self._check()
             self.slow = {**self.slow, name: found, "revision": trained.revision}
             self._publish(self.slow)
-
-
-def _accuracy(training: TrainingSet, model: AdaptedModel) -> float:
-    return confirmed_figures(training, model).held_out_accuracy or 0.0
 
 
 def warm_up(encoder: Encoder, recipe: Recipe) -> None:

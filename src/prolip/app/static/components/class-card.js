@@ -185,7 +185,7 @@ class ClassCard extends HTMLElement {
     const [tests, machine] = [of("test"), of("machine")];
     if (tests) parts.push(` (${tests} for testing)`);
     if (machine) parts.push(` (${machine} labelled by the model)`);
-    const training = members.length - tests;
+    const training = members.length - tests - machine;
     if (!measured)
       return [...parts, store.figures.ready && training < 2 ? ": one more, and it can be measured" : ""];
     const wrong = members.filter((image) => store.mistake(image)).length;

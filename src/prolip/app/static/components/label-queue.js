@@ -246,22 +246,28 @@ class LabelQueue extends HTMLElement {
       );
   }
 
-  // Labels that the model gave: one click lists or removes them.
+  // Labels that the model gave: one click lists, confirms or removes them.
   drawMachine() {
     const images = store.byMachine();
     this.machine.hidden = !images.length;
     if (this.machine.dataset.count === String(images.length)) return;
     this.machine.dataset.count = images.length;
     this.machine.replaceChildren(
-      `${plural(images.length, "label")} by the model: used for training if they help, never for accuracy.`,
+      `${plural(images.length, "label")} by the model: not used for training until you confirm them.`,
       button("Look at them", () =>
         openImages(
           () => "Labelled by the model",
           () => store.byMachine(),
         ),
       ),
+      button("They are right", () => this.confirmMachine()),
       button("Remove these labels", () => actions.label(store.byMachine(), null)),
     );
+  }
+
+  async confirmMachine() {
+    for (const [label, images] of groupBy(store.byMachine(), (id) => store.images.get(id).label))
+      await actions.label(images, label);
   }
 
   key(event) {
