@@ -126,8 +126,8 @@ class Projection(LogitBiasMethod):
             yield from super().fit_parts(task, parts)
             return
         inner = self.inner(task)
-        for solution in solvers.fit_parts(inner, solvers.lam_value(self.lam, task), parts):
-            yield self.place(task, solution.weight)
+        for weight in solvers.fit_parts(inner, solvers.lam_value(self.lam, task), parts):
+            yield self.place(task, weight)
 
     def needs_tuning(self) -> bool:
         """Whether lam is "auto"."""

@@ -19,6 +19,7 @@ objective falls for ever, its slope grows, and what is left to say is when to st
 happens from lam = 1/N down; `anchored` is convex.)
 """
 
+import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.folds import canonical_order
 from prolip.solvers.minimise import Minimum, empty_history, minimise
-from prolip.solvers.objective import ReducedObjective
+from prolip.solvers.objective import ReducedObjective, value_and_gradient
 from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.solution import Solution
 from prolip.solvers.threads import Regime, parallel_matmul, single_thread
@@ -71,7 +72,9 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
     """Solutions for several lam, with one decomposition and warm starts: large to small is the quick order.
 
     Every view counts as rows of its own; the regime, precision and threads, is chosen by size unless it is
-    given.
+    given. Objectives are those of the weights that are returned, in their precision: where embeddings shrink
+    to nothing, float32 may lose the direction that the solver found. The solution is the pretrained matrix
+    where no lower one can be written down.
     """
     began, solutions = time.perf_counter(), []
     if min(lams) == 0:
@@ -86,22 +89,26 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
         z = np.zeros(objective.shape, reduction.regime.sums)
         start_value, _ = objective(z)
         for lam in lams:
-            found, complement = alternate(objective.at(lam), z)
-            z, now = found.x, time.perf_counter()
+            minimum, complement = alternate(objective.at(lam), z)
+            z = minimum.x
             weight = reduction.weight(z, None if complement is None else complement.step)
-            values = reduction.scale, found.value, start_value, found.evaluations, now - began
-            solutions.append(Solution(weight, lam, *values, "exact", found.converged))
+            value, _ = value_and_gradient(task, weight, lam)
+            converged = minimum.converged and math.isclose(value, minimum.value, rel_tol=1e-3, abs_tol=1e-6)
+            if not value <= start_value:
+                weight, value, converged = reduction.start, start_value, False
+            now = time.perf_counter()
+            figures = start_value, minimum.evaluations, now - began, "exact", converged
+            solutions.append(Solution(weight, lam, task.scale, value, *figures))
             began = now
     return solutions
 
 
-def fit_parts(task: Task, lam: float, parts: Sequence[Array]) -> Iterator[Solution]:
-    """Yield the solution on each part of the images, given by their indices.
+def fit_parts(task: Task, lam: float, parts: Sequence[Array]) -> Iterator[Array]:
+    """Yield the W of each part of the images, given by their indices.
 
     One decomposition serves all of them, as images that are left out have the weight 0; and each starts where
     the one before ended, near which it is.
     """
-    began = time.perf_counter()
     with single_thread():
         order = canonical_order(task)
         place = order.argsort()
@@ -112,13 +119,9 @@ def fit_parts(task: Task, lam: float, parts: Sequence[Array]) -> Iterator[Soluti
             weights = np.zeros(task.n)
             weights[place[part]] = 1 / (task.views * len(part))
             objective = whole.at(lam, weights=np.tile(weights, task.views))
-            start_value, _ = objective(np.zeros_like(z))
-            found, complement = alternate(objective, z, complement)
-            z, now = found.x, time.perf_counter()
-            weight = reduction.weight(z, None if complement is None else complement.step)
-            values = reduction.scale, found.value, start_value, found.evaluations, now - began
-            yield Solution(weight, lam, *values, "exact", found.converged)
-            began = now
+            minimum, complement = alternate(objective, z, complement)
+            z = minimum.x
+            yield reduction.weight(z, None if complement is None else complement.step)
 
 
 def alternate(
