@@ -1,7 +1,5 @@
 """`prolip bench` and `prolip datasets`, as a user types them."""
 
-import csv
-import io
 import json
 
 import numpy as np
@@ -52,14 +50,6 @@ def test_run_then_table_in_every_format(prolip, ran):
     assert "58.89" not in shown  # the paper's datasets are others
 
 
-def test_off_a_terminal_a_table_is_as_wide_as_it_is(prolip, ran, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    count = lambda: prolip("bench", "table", "validation_free", "--results", ran)[1].count("Zero-shot")  # noqa: E731
-    assert count() == 1
-    monkeypatch.setenv("COLUMNS", "40")
-    assert count() > 1
-
-
 def test_own_features_own_method_and_options_in_one_command(prolip, tmp_path, monkeypatch):
     """The path of a student: arrays, a method in a file beside them, a LaTeX table over seeds."""
     rng = np.random.default_rng(0)
@@ -89,11 +79,6 @@ def test_own_features_own_method_and_options_in_one_command(prolip, tmp_path, mo
     assert "lam=0.1" in table
 
 
-def test_two_sources_are_refused(prolip, tmp_path):
-    words = ("bench", "run", "views", "--pack", tmp_path, "--features", tmp_path / "a.npz")
-    assert prolip(*words)[0] == 2
-
-
 def test_pack_then_run_from_it(prolip, photos, tmp_path):
     words = ("validation_free", "--datasets", "photos", "--seeds", "1", "--shots", "1", "2", "--line",
              "zero_shot", "prolip", "prograd")  # fmt: skip
@@ -102,16 +87,14 @@ def test_pack_then_run_from_it(prolip, photos, tmp_path):
     assert code == 0, err
     assert json.loads(out)["datasets"] == ["photos"]
     assert prolip(*pack)[0] == 2  # it exists
-    run = ("bench", "run", "validation_free", "--pack", tmp_path / "pack", "--line", "zero_shot", "prolip",
-           "prograd", "--jobs", "1", "--results", tmp_path / "r.sqlite")  # fmt: skip
-    code, _, err = prolip(*run, "--json")
-    assert code == 0, err
-    assert "ProGrad" in err
-    assert (
-        "2 shots" not in prolip("bench", "failures", "validation_free", "--results", tmp_path / "r.sqlite")[1]
-    )
+    run = ("bench", "run", "validation_free", "--features", *(tmp_path / "pack").iterdir(), "--line",
+           "zero_shot", "prolip", "prograd", "--shots", "1", "2", "--jobs", "1", "--results",
+           tmp_path / "r.sqlite")  # fmt: skip
+    code, out, err = prolip(*run, "--seeds", "1", "--json")
+    assert (code, json.loads(out)["done"]) == (0, 3), err
+    assert "ProGrad" in err  # it needs images
     code, _, err = prolip(*run, "--seeds", "7")
-    assert (code, "seeds 7" in err) == (1, True)
+    assert (code, "other shots, seeds or protocols" in err) == (1, True)
 
 
 def test_compare_and_rows(prolip, ran, tmp_path):
@@ -119,8 +102,6 @@ def test_compare_and_rows(prolip, ran, tmp_path):
     assert "difference to Zero-shot" in shown
     assert prolip("bench", "rows", "validation_free", "--results", ran, "-o", tmp_path / "rows.csv")[0] == 0
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 6
-    assert prolip("bench", "rows", "validation_free", "--results", ran, "-o", tmp_path / "rows.txt")[0] == 2
-    assert not (tmp_path / "rows.txt").exists()
 
 
 def test_published_figures_are_listed_with_their_programs(prolip):
@@ -141,11 +122,11 @@ def test_a_dry_run_estimates_and_does_nothing(prolip, photos, tmp_path, ran):
     words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1-3", "--shots", "1", "2",
              "--line", "zero_shot", "prolip", "--views", "1", "--results")  # fmt: skip
     found = json.loads(prolip("bench", "run", "validation_free", *words, ran, "--dry-run", "--json")[1])
-    assert (found["runs"], found["done"], found["guessed"]) == (7, 5, 0)
+    assert (found["runs"], found["done"], found["untimed"]) == (7, 5, 0)
     none = tmp_path / "none.sqlite"
     err = prolip("bench", "run", "validation_free", *words, none, "--dry-run")[2]
     assert "7 runs, of which 0 are done already" in err
-    assert "a guess for 7" in err
+    assert "for 7 of them no similar run has been timed" in err
     assert not none.exists()
 
 
@@ -170,10 +151,9 @@ def test_a_failed_run_says_so_and_exits_1(prolip, photos, tmp_path):
     ("words", "message"),
     [
         (("bench", "run", "nothing"), "unknown experiment"),
-        (("bench", "table", "views", "--results", "absent.sqlite"), "absent.sqlite does not exist"),
+        (("bench", "table", "views", "--results", "absent.sqlite"), "absent.sqlite has no run of views"),
         (("bench", "run", "views", "--seeds", "one"), "'one' is not a number"),
         (("bench", "run", "views", "--seeds", "3-1"), "'3-1' is an empty range, did you mean 1-3?"),
-        (("bench", "run", "views", "--seeds", "1-9999999999"), "the limit is 10,000"),
         (("bench", "run", "parameters"), "nothing to run"),
         (("datasets", "no-such-folder"), "does not exist"),
     ],
@@ -216,16 +196,3 @@ def test_an_option_of_several_values_needs_one(prolip, words):
     code, out, err = prolip("bench", *words)
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
-
-
-def test_compare_two_files_of_results(prolip, photos, tmp_path):
-    words = ("bench", "run", "validation_free", "--data", photos.parent, "--datasets", "photos", "--shots", 1)
-    for name, seeds in (("a", "1-2"), ("b", "2-3")):
-        run = (*words, "--line", "prolip", "--views", 1, "--seeds", seeds, "--jobs", 1)
-        assert prolip(*run, "--results", tmp_path / f"{name}.sqlite")[0] == 0
-    compare = ("bench", "compare", "validation_free", "--format", "csv", "--results", tmp_path / "a.sqlite")
-    code, out, _ = prolip(*compare, "--with", tmp_path / "b.sqlite")
-    figures = {row["column"]: row for row in csv.DictReader(io.StringIO(out))}
-    assert (code, float(figures["runs"]["mean"])) == (0, 1)  # seed 2
-    assert figures["here"]["mean"] == figures["there"]["mean"]
-    assert float(figures["largest"]["mean"]) == float(figures["difference"]["gain"]) == 0

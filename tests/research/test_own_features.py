@@ -11,9 +11,9 @@ from prolip.methods.task_res import raw_texts
 from prolip.research.catalogue import find_experiment
 from prolip.research.datasets.features import FeatureDataset
 from prolip.research.reporting.results import Results
-from prolip.research.running.own_features import OwnFeatures
 from prolip.research.running.plan import make_plan
 from prolip.research.running.run import run_plan
+from prolip.research.running.source import Features
 from tiny_bench import TinyEncoder
 
 RNG = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_texts_of_unit_length_and_longer_ones_give_methods_the_same_lengths():
 
 
 def test_a_table_of_own_features(tmp_path, monkeypatch):
-    source = OwnFeatures([FeatureDataset("first", X, Y, MEANS), FeatureDataset("second", X + 0.1, Y, MEANS)])
+    source = Features([FeatureDataset("first", X, Y, MEANS), FeatureDataset("second", X + 0.1, Y, MEANS)])
     some = {"entries": ("zero_shot", "gda"), "shots": (2,), "seeds": (1, 2)}
     plan = make_plan(find_experiment("validation_free"), source, **some)
     assert (plan.datasets, plan.models, plan.views) == (("first", "second"), ("own features",), 1)
@@ -97,7 +97,7 @@ def test_a_table_of_own_features(tmp_path, monkeypatch):
 
 def test_without_text_an_encoder_reads_the_names(tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.encoders.load", lambda name, device="auto": TinyEncoder())
-    source = OwnFeatures([FeatureDataset("mine", X, Y, classes=["cat", "dog", "owl"])])
+    source = Features([FeatureDataset("mine", X, Y, classes=["cat", "dog", "owl"])])
     some = {"entries": ("zero_shot",), "shots": (1,), "seeds": (1,)}
     chosen = find_experiment("validation_free")
     with pytest.raises(UsageError):

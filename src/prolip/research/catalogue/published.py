@@ -24,6 +24,8 @@ BACKBONES = {
     "ViT-B/32": "open_clip:ViT-B-32/openai",
     "SigLIP ViT-B/16": "open_clip:ViT-B-16-SigLIP/webli",
 }
+# Other names of the same weights.
+_SAME = {"open_clip:RN50-quickgelu/openai": "RN50", "open_clip:RN101-quickgelu/openai": "RN101"}
 PROJECTIONS = {"RN50": (1024, 2048), "RN101": (512, 2048), "ViT-B/32": (512, 768), "ViT-B/16": (512, 768)}
 
 
@@ -140,6 +142,13 @@ def published_tables() -> dict[str, Any]:
     text = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
     tables: dict[str, Any] = json.loads(text)["tables"]
     return tables
+
+
+def paper_model(model: str) -> str | None:
+    """Return the paper's name for an encoder, if it is one of the paper's."""
+    if model in BACKBONES:
+        return model
+    return _SAME.get(model) or next((title for title, name in BACKBONES.items() if name == model), None)
 
 
 def published_name(entry: Entry, model: str) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,12 @@ from prolip.research.commands.bench_options import (
 )
 
 if TYPE_CHECKING:
+    from prolip.io.progress import Bar
     from prolip.research.reporting.results import Results
     from prolip.research.reporting.table import Table
     from prolip.research.running.plan import Plan
     from prolip.research.running.run import RunCounts
     from prolip.research.running.source import Source
-
-STYLES = ["text", "markdown", "latex", "csv"]
 
 
 @command("list")
@@ -41,29 +40,26 @@ def list_experiments(name: str | None) -> None:
     from prolip.research.running.plan import missing_methods
 
     if name is None:
-        entries = EXPERIMENTS.values()
+        rows = [[e.name, e.reference, e.title, f"{len(e.entries)}"] for e in EXPERIMENTS.values()]
         if OUTPUT.get().json:
-            shown = ("name", "title", "reference")
-            print_json([{**{k: getattr(e, k) for k in shown}, "lines": len(e.entries)} for e in entries])
-            return
-        rows = [[e.name, e.reference, e.title] for e in entries]
-        table(None, ["experiment", "in the paper", ""], rows, right=9)
+            print_json([dict(zip(("name", "reference", "title", "lines"), row, strict=True)) for row in rows])
+        else:
+            table(None, ["experiment", "in the paper", "", "lines"], rows, right=3)
         return
     chosen = find_experiment(name)
     lacking = missing_methods(chosen)
-    lines = [(entry.key, entry.label, entry.method) for entry in chosen.entries]
     if OUTPUT.get().json:
         names = ("key", "label", "method")
-        print_json([{**dict(zip(names, x, strict=True)), "available": x[2] not in lacking} for x in lines])
+        lines = [{name: getattr(entry, name) for name in names} for entry in chosen.entries]
+        print_json([{**line, "available": line["method"] not in lacking} for line in lines])
         return
-    rows = [[*x[:2], f"{x[2]} (not available)" if x[2] in lacking else x[2]] for x in lines]
+    rows = [[e.key, e.label, e.method + " (not available)" * (e.method in lacking)] for e in chosen.entries]
     table(f"{chosen.title} ({chosen.reference})", ["--line", "label", "method"], rows, right=9)
-    if lines:
-        shots = ("full" if count is None else str(count) for count in chosen.shots)
-        seeds = "-".join(map(str, dict.fromkeys((chosen.seeds[0], chosen.seeds[-1]))))
+    if rows:
+        shots = " ".join("full" if count is None else str(count) for count in chosen.shots)
         click.echo(
             f"\nWithout other options it runs:\n"
-            f"--model {' '.join(chosen.models)} --shots {' '.join(shots)} --seeds {seeds} "
+            f"--model {' '.join(chosen.models)} --shots {shots} --seeds {chosen.seeds[0]}-{chosen.seeds[-1]} "
             f"--views {chosen.views} --validation {chosen.validation}\n"
             f"--datasets {' '.join((*chosen.datasets, *chosen.targets))}"
         )
@@ -75,29 +71,28 @@ def list_experiments(name: str | None) -> None:
 @experiment
 @selection
 @machine
-@option("--pack", type=PATH, help="Run on the features of `prolip bench pack`, without images.")
 @option(
-    "--features", type=PATH, multiple=True, help="Run on features of your own: .npz files with x, y and text."
+    "--features", type=PATH, multiple=True, help="Files of `prolip bench pack`, or .npz with x, y and text."
 )
 @flag("--dry-run", help="Print how many runs there are and how long they take, and run nothing.")
-def run(
-    name: str,
-    selection: Selection,
-    machine: Machine,
-    pack: Path | None,
-    features: tuple[Path, ...],
-    dry_run: bool,
-) -> None:
+def run(name: str, selection: Selection, machine: Machine, features: tuple[Path, ...], dry_run: bool) -> None:
     """Run an experiment. It can be stopped at any time; the next run continues it.
 
     $ prolip bench run validation_free --data ~/data
     $ prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
     $ prolip bench run validation_free --features mine/*.npz --line zero_shot prolip:lam=0.1 mymodule:Mine
     """
+    from prolip.data.files import existing
+    from prolip.features import FeatureStore
     from prolip.research.catalogue import find_experiment
     from prolip.research.running.plan import make_plan
+    from prolip.research.running.source import Features, Images
 
-    source = _source(machine, pack, features)
+    source: Source
+    if features:
+        source = Features([existing(file) for file in features], machine.device)
+    else:
+        source = Images(existing(machine.data), machine.device, FeatureStore(machine.store))
     plan = make_plan(find_experiment(name), source, **selection.plan_options())
     for missing, why in plan.unavailable.items():
         warn(f"skipped: {missing}, because {why}")
@@ -107,68 +102,58 @@ def run(
         _run(plan, source, machine)
 
 
-def _source(machine: Machine, pack: Path | None, features: tuple[Path, ...]) -> Source:
-    """Return where the features come from."""
-    from prolip.core.errors import UsageError
-    from prolip.data.files import existing
-    from prolip.features import FeatureStore
-    from prolip.research.datasets.features import FeatureDataset
-    from prolip.research.running.own_features import OwnFeatures
-    from prolip.research.running.pack import Pack
-    from prolip.research.running.source import Images
-
-    if pack is not None and features:
-        raise UsageError("--pack and --features are two sources: give one of them")
-    if pack is not None:
-        return Pack(existing(pack))
-    if features:
-        return OwnFeatures([FeatureDataset.read(existing(file)) for file in features], machine.device)
-    return Images(existing(machine.data), machine.device, FeatureStore(machine.store))
-
-
 @command("pack", cls=SeveralValues)
 @experiment
 @selection
 @option("--data", type=PATH, default=".", help="Folder that holds the datasets' folders.")
-@option("--out", "-o", type=PATH, required=True, help="New folder for the pack.")
+@option("--out", "-o", type=PATH, required=True, help="New folder for the files.")
 @device
 @features_store
 def write_features(
     name: str, selection: Selection, data: Path, out: Path, device: str, store: Path | None
 ) -> None:
-    """Write the features that an experiment needs, by one encoder, to run it elsewhere without images.
+    """Write the features that an experiment needs, to run it elsewhere without images.
 
     Features are float16, of one view unless --views says more: with ten, those of ImageNet take gigabytes.
 
     $ prolip bench pack validation_free --model ViT-B/16 --data ~/data -o pack
-    $ prolip bench run validation_free --pack pack
+    $ prolip bench run validation_free --features pack/*
     """
     from prolip.core.errors import UsageError
     from prolip.data.files import existing
     from prolip.features import FeatureStore
+    from prolip.io.writing import write_folder
     from prolip.research.catalogue import find_experiment
-    from prolip.research.running.pack import write_pack
     from prolip.research.running.plan import make_plan
     from prolip.research.running.source import Images
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists():
         raise UsageError(f"{out} exists: name a new folder")
     options = selection.plan_options()
     source = Images(existing(data), device, FeatureStore(store))
     plan = make_plan(find_experiment(name), source, **{**options, "views": options["views"] or 1})
-    if len(plan.models) > 1:
-        raise UsageError(f"a pack has one encoder: --model {' or '.join(plan.models)}")
-    with bar("encoding") as drawn:
 
-        def progress(what: str, done: int, total: int) -> None:
-            drawn.note(what)
-            drawn(done, total)
+    def fill(draft: Path) -> None:
+        with bar("encoding") as drawn:
+            for encoding in source.encode(plan, _noted(drawn)):
+                encoding.write_into(draft)
 
-        write_pack(out, plan, source.encode(plan, progress))
-    size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    write_folder(out, fill)
+    files = [file for file in out.iterdir() if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
     if OUTPUT.get().json:
         print_json({"pack": str(out), "datasets": list(plan.datasets), "bytes": size})
-    say(f"{len(plan.datasets)} datasets, {size / 1e6:,.0f} MB: {out}")
+    say(f"{len(files)} files, {size / 1e6:,.0f} MB: {out}")
+
+
+def _noted(drawn: Bar) -> Callable[[str, int, int], None]:
+    """Return a function that draws the progress of something with a name."""
+
+    def progress(what: str, done: int, total: int) -> None:
+        drawn.note(what)
+        drawn(done, total)
+
+    return progress
 
 
 def _run(plan: Plan, source: Source, machine: Machine) -> None:
@@ -176,13 +161,8 @@ def _run(plan: Plan, source: Source, machine: Machine) -> None:
     from prolip.research.running.run import run_plan
 
     name, results = plan.experiment.name, machine.results
-    verb, unit = ("encoding", "images") if source.has_images else ("reading", "datasets")
-    with bar(verb, unit) as encoded:
+    with bar("encoding") as encoded:
         ran = encoded.beside("running", "runs")
-
-        def encoding(what: str, done: int, total: int) -> None:
-            encoded.note(what)
-            encoded(done, total)
 
         def progress(counts: RunCounts) -> None:
             ran.note(f"{counts.failed} failed" if counts.failed else "")
@@ -195,13 +175,12 @@ def _run(plan: Plan, source: Source, machine: Machine) -> None:
             jobs=machine.jobs,
             ray=machine.ray,
             device=machine.device,
-            encoding=encoding,
+            encoding=_noted(encoded),
             progress=progress,
         )
     if OUTPUT.get().json:
-        print_json(
-            {"experiment": name, "done": counts.done, "failed": counts.failed, "results": str(results)}
-        )
+        done = {"done": counts.done, "failed": counts.failed}
+        print_json({"experiment": name, **done, "results": str(results)})
     else:
         say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
         if counts.failed:
@@ -216,22 +195,26 @@ def _print_dry_run(plan: Plan, machine: Machine, encodes: bool) -> None:
     from prolip.research.running.run import dry_run
 
     workers = cores() if machine.jobs is None else machine.jobs
-    found = dry_run(plan, machine.results, workers)
+    counts = dry_run(plan, machine.results, workers)
     if OUTPUT.get().json:
-        print_json({"experiment": plan.experiment.name, **vars(found)})
+        print_json({"experiment": plan.experiment.name, **vars(counts)})
         return
-    say(f"{found.runs} runs, of which {found.done} are done already")
-    if found.done < found.runs:
-        guess = f"; a guess for {found.guessed}, as no similar run has been timed" if found.guessed else ""
-        on = "one process" if workers < 2 else f"{workers} processes"
-        say(f"the others take about {_time(found.seconds)} on {on}{guess}")
+    say(f"{counts.runs} runs, of which {counts.done} are done already")
+    if ahead := counts.runs - counts.done:
+        minutes = f"{counts.seconds / 60:,.0f} minutes on {workers} process{'es' * (workers > 1)}"
+        unknown = f"; for {counts.untimed} of them no similar run has been timed" * (counts.untimed > 0)
+        say(f"the other {ahead} take about {minutes}{unknown}")
         if encodes:
             say("encoding images that are not in the feature store takes additional time")
 
 
 against_option = option("--against", metavar="LINE", help="Show the paired difference to this line.")
 style_option = option(
-    "--format", "style", type=click.Choice(STYLES), default="text", help="Format of the table."
+    "--format",
+    "style",
+    type=click.Choice(["text", "markdown", "latex", "csv"]),
+    default="text",
+    help="Format of the table.",
 )
 
 
@@ -253,26 +236,20 @@ def show_table(name: str, style: str, against: str | None, no_published: bool, r
 @experiment
 @style_option
 @against_option
-@option("--with", "other", type=PATH, help="Compare with the same runs in another file of results.")
 @results_file
-def compare_lines(name: str, style: str, against: str | None, other: Path | None, results: Path) -> None:
+def compare_lines(name: str, style: str, against: str | None, results: Path) -> None:
     """Compare the lines of the last run over datasets: average rank, paired differences, Wilcoxon's test.
 
     $ prolip bench compare validation_free --against prolip
-    $ prolip bench compare validation_free --with old/results.sqlite
     """
-    from prolip.core.errors import UsageError
-    from prolip.research.reporting.compare import compare, compare_files
+    from prolip.research.reporting.compare import compare
 
-    if against and other:
-        raise UsageError("--against compares lines, --with compares files: give one of them")
-    found = _results(name, results, against)
-    _print_table(compare_files(found, _results(name, other)) if other else compare(found), style)
+    _print_table(compare(_results(name, results, against)), style)
 
 
 @command("rows", json=False)
 @experiment
-@option("--out", "-o", type=PATH, required=True, help="A .csv or .parquet file.")
+@option("--out", "-o", type=FilePath(".csv"), required=True, help="A .csv file.")
 @results_file
 def write_rows(name: str, out: Path, results: Path) -> None:
     """Write a row for each run of the last plan that is done: line, dataset, shots, seed and score."""
@@ -289,23 +266,23 @@ def show_published(name: str | None, style: str) -> None:
     from prolip.research.catalogue import EXPERIMENTS, find_experiment
     from prolip.research.catalogue.published import not_shown, published_rows
 
-    entries = [find_experiment(name)] if name else [*EXPERIMENTS.values(), *not_shown(EXPERIMENTS.values())]
+    chosen = [find_experiment(name)] if name else [*EXPERIMENTS.values(), *not_shown(EXPERIMENTS.values())]
     rows = [
         {
-            "experiment": each.name or "-",
+            "experiment": experiment.name or "-",
             "where": where,
             "row": row,
-            "source": ran.source,
-            "program": ran.program,
-            "settings": ran.settings or "-",
-            "template": ran.template,
-            "validation": ran.validation,
-            "seeds": "not stated" if ran.seeds is None else str(ran.seeds),
+            "source": provenance.source,
+            "program": provenance.program,
+            "settings": provenance.settings or "-",
+            "template": provenance.template,
+            "validation": provenance.validation,
+            "seeds": "not stated" if provenance.seeds is None else str(provenance.seeds),
             "line": entry.key if entry else "-",
             "compared": "; ".join(why) or "same",
         }
-        for each in entries
-        for where, row, ran, entry, why in published_rows(each)
+        for experiment in chosen
+        for where, row, provenance, entry, why in published_rows(experiment)
     ]
     if OUTPUT.get().json:
         print_json(rows)
@@ -343,14 +320,13 @@ def failures(name: str, results: Path) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
-    failed = [one for one in _results(name, results).runs if one.error and one.result is None]
+    failed = [(x.run, x.error) for x in _results(name, results).runs if x.error and x.result is None]
     if OUTPUT.get().json:
-        print_json([{"run": asdict(one.run), "error": one.error} for one in failed])
+        print_json([{"run": asdict(run), "error": error} for run, error in failed])
         return
-    for one in failed:
-        run = one.run
+    for run, error in failed:
         head = f"{run.method} {run.options} on {run.dataset}, {run.shots} shots, seed {run.seed}"
-        console().print(f"{head}\n{one.error}\n", markup=False, soft_wrap=True)
+        console().print(f"{head}\n{error}\n", markup=False, soft_wrap=True)
     say(f"{len(failed)} runs failed")
 
 
@@ -387,20 +363,12 @@ def _results(name: str, path: Path, against: str | None = None) -> Results:
     require("pandas", "bench", "a table of results")
 
     from prolip.research.catalogue import find_experiment
-    from prolip.research.places import is_place
     from prolip.research.reporting.results import Results
 
-    return Results.read(find_experiment(name).name if is_place(name) else name, path, against)
+    return Results.read(find_experiment(name).name, path, against)
 
 
 def _print_table(table: Table, style: str = "text", with_published: bool = True) -> None:
-    """Print a table; on a terminal in parts that fit, elsewhere as wide as it is, or as COLUMNS says."""
-    columns = os.environ.get("COLUMNS", "")
-    terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    width = int(columns) if columns.isdigit() else terminal
+    """Print a table; on a terminal in parts that fit, elsewhere as wide as it is."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo(table.render(style, with_published, width), nl=False)
-
-
-def _time(seconds: float) -> str:
-    hours, rest = divmod(int(seconds), 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

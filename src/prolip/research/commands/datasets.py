@@ -1,10 +1,11 @@
 """`prolip datasets`: the paper's datasets, and which of them are on disk."""
 
 from pathlib import Path
-from typing import Any
 
 from prolip.cli.console import OUTPUT, console, hint, print_json, table
 from prolip.cli.parameters import PATH, argument, command
+
+SPLITS = ("train", "val", "test")
 
 
 @command("datasets")
@@ -14,41 +15,33 @@ def datasets(root: Path | None) -> None:
 
     $ prolip datasets ~/data
     """
+    from prolip.data import templates_for
     from prolip.data.files import existing
     from prolip.research.datasets import DATASETS
     from prolip.research.datasets.check import check_datasets
 
-    found = {item.dataset.name: item for item in check_datasets(existing(root))} if root else {}
+    checks = {check.dataset.name: check for check in check_datasets(existing(root))} if root else {}
     if OUTPUT.get().json:
-        print_json([_as_json(each, found.get(each.name)) for each in DATASETS.values()])
+        names = ("name", "title", "folder", "classes", "sizes", "source")
+        rows = [{name: getattr(d, name) for name in names} for d in DATASETS.values()]
+        for row in rows:
+            row["templates"] = templates_for(str(row["name"]))
+            if check := checks.get(str(row["name"])):
+                row |= {"state": check.state, "counts": check.counts, "problems": check.problems}
+        print_json(rows)
         return
-    splits = ("train", "val", "test")
-    rows = [
-        [
-            d.name,
-            *([found[d.name].state] if found else [d.folder, d.source]),
-            f"{d.classes}",
-            *(f"{d.sizes[split]:,}" if split in d.sizes else "-" for split in splits),
-        ]
-        for d in DATASETS.values()
-    ]
-    if not found:
-        table(None, ["dataset", "folder", "from", "classes", *splits], rows, right=3)
+    lines = []
+    for d in DATASETS.values():
+        about = [checks[d.name].state] if checks else [d.folder, d.source]
+        sizes = [f"{d.sizes[split]:,}" if split in d.sizes else "-" for split in SPLITS]
+        lines.append([d.name, *about, f"{d.classes}", *sizes])
+    if not checks:
+        table(None, ["dataset", "folder", "from", "classes", *SPLITS], lines, right=3)
         console().print("\nSplit files and layout: github.com/KaiyangZhou/CoOp, DATASETS.md")
         hint("Now: [bold]prolip datasets ROOT[/] checks which of them are in a folder.")
         return
-    table(None, ["dataset", "", "classes", *splits], rows, right=2)
-    for item in found.values():
-        for problem in item.problems:
-            console().print(f"\n{item.dataset.name}: {problem}", markup=False, soft_wrap=True, end="")
+    table(None, ["dataset", "", "classes", *SPLITS], lines, right=2)
+    for check in checks.values():
+        for problem in check.problems:
+            console().print(f"\n{check.dataset.name}: {problem}", markup=False, soft_wrap=True, end="")
     console().print()
-
-
-def _as_json(dataset: Any, found: Any) -> dict[str, Any]:
-    from prolip.data import templates_for
-
-    known = {
-        name: getattr(dataset, name) for name in ("name", "title", "folder", "classes", "sizes", "source")
-    }
-    state = {name: getattr(found, name) for name in ("state", "counts", "problems")} if found else {}
-    return {**known, "templates": templates_for(dataset.name), **state}

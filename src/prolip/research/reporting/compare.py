@@ -1,4 +1,4 @@
-"""Entries over datasets, and two files of results, compared with statistics."""
+"""Entries over datasets, compared with statistics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from prolip.core.errors import UsageError
 from prolip.research.reporting.results import Results
 from prolip.research.reporting.table import Table, complete
 
-_COLUMNS = ("mean", "here", "there", "ECE", "rank", "difference", "better on", "p", "largest", "runs")
-_DIGITS = {"better on": 0, "p": 4, "runs": 0}
+_COLUMNS = ("mean", "ECE", "rank", "difference", "better on", "p")
+_DIGITS = {"better on": 0, "p": 4}
 
 
 def interval(values: pd.Series) -> float:
@@ -66,43 +66,6 @@ def compare(results: Results) -> Table:
             f"no line of {results.experiment.name} has an accuracy for each of its runs yet: run the rest"
         )
     return _table(rows, f"{results.title()}: lines over datasets", notes)
-
-
-def compare_files(results: Results, other: Results) -> Table:
-    """Compare the runs that two files share, line by line: means, and the difference of paired runs."""
-    keys = [
-        "entry",
-        "model",
-        "options",
-        "trained_on",
-        "dataset",
-        "shots",
-        "seed",
-        "views",
-        "template",
-        "protocol",
-    ]
-    here, there = (
-        one.frame[one.frame["done"]].groupby(keys, sort=False)["score"].mean() * 100
-        for one in (results, other)
-    )
-    both = pd.DataFrame({"here": here, "there": there}).dropna()
-    if both.empty:
-        raise UsageError(f"the two files share no finished run of {results.experiment.name}")
-    labels, rows = {entry.key: entry.label for entry in results.entries}, []
-    for (entry, model), pairs in both.groupby(["entry", "model"], sort=False):
-        gap = pairs["here"] - pairs["there"]
-        row = {"group": results.group(str(model)), "label": labels[str(entry)], "entry": entry}
-        figures = {"here": pairs["here"].mean(), "there": pairs["there"].mean()}
-        rows += [{**row, "column": name, "mean": value} for name, value in figures.items()]
-        rows.append({**row, "column": "difference", "gain": gap.mean(), "interval": interval(gap)})
-        last = {"largest": gap.abs().max(), "runs": float(len(gap))}
-        rows += [{**row, "column": name, "mean": value} for name, value in last.items()]
-    note = (
-        "mean difference of the same runs, ± half of its 95 % confidence interval (Student's t over runs), "
-        "and the largest difference of a run"
-    )
-    return _table(rows, f"{results.title()}: two files", [note])
 
 
 def _table(rows: list[dict[str, object]], title: str, notes: list[str]) -> Table:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from prolip.research.catalogue.published import published
+from prolip.research.catalogue.published import paper_model, published
 from prolip.research.places import find
 from prolip.research.protocols.protocols import harmonic_mean, total_harmonic_means
-from prolip.research.reporting.results import Results, paper_model, shots_name, title_of
+from prolip.research.reporting.results import Results, shots_name, title_of
 
 GROUP = ["model", "about", "entry", "row", "column"]
 ECE = "ECE"  # the column of the expected calibration error

@@ -16,13 +16,11 @@ import pandas as pd
 
 from prolip.core.errors import UnknownNameError, UsageError
 from prolip.research.catalogue.experiment import Entry, Experiment
-from prolip.research.catalogue.published import BACKBONES, published, published_name
+from prolip.research.catalogue.published import paper_model, published, published_name
 from prolip.research.datasets import DATASETS
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_store import ResultStore, RunResult
 
-# Other names of the same weights.
-_SAME = {"open_clip:RN50-quickgelu/openai": "RN50", "open_clip:RN101-quickgelu/openai": "RN101"}
 MEASURES = ("accuracy", "base", "new", "harmonic", "calibration_error", "validation_accuracy", "seconds")
 
 
@@ -45,13 +43,12 @@ class Results:
     @classmethod
     def read(cls, experiment: str, path: Path, against: str | None = None) -> Results:
         """Read the last run of an experiment; `against` is an entry's key or label."""
-        command = f"prolip bench run {experiment} --data ROOT"
-        if not path.is_file():
-            raise UsageError(f"{path} does not exist yet: {command}")
-        with ResultStore(path, reading=True) as store:
-            stored = store.last_plan(experiment)
+        stored = None
+        if path.is_file():
+            with ResultStore(path, reading=True) as store:
+                stored = store.last_plan(experiment)
         if stored is None:
-            raise UsageError(f"{path} has no run of {experiment}: {command}")
+            raise UsageError(f"{path} has no run of {experiment}: prolip bench run {experiment} --data ROOT")
         return cls(*stored, None if against is None else _find_entry(stored[0].experiment, against))
 
     @property
@@ -116,20 +113,11 @@ class Results:
         return pd.concat([frame[frame["trained"]], fixed.merge(every, how="cross")], ignore_index=True)
 
     def save(self, path: Path) -> int:
-        """Write the rows of the runs that are done to a .csv or .parquet file, and return their number."""
-        from prolip.io.environment import require
+        """Write the rows of the runs that are done to a .csv file, and return their number."""
         from prolip.io.writing import write_atomic
 
         rows = self.frame[self.frame["done"]].drop(columns="done")
-        if rows.empty:
-            raise UsageError("no run is done yet: there are no rows")
-        if path.suffix == ".csv":
-            write_atomic(path, lambda draft: rows.to_csv(draft, index=False))
-        elif path.suffix == ".parquet":
-            require("pyarrow", "tables", "Parquet")
-            write_atomic(path, lambda draft: rows.to_parquet(draft, index=False))
-        else:
-            raise UsageError(f"{path} is neither .csv nor .parquet")
+        write_atomic(path, lambda draft: rows.to_csv(draft, index=False))
         return len(rows)
 
     def published_figure(
@@ -230,13 +218,6 @@ def _find_entry(experiment: Experiment, name: str) -> Entry:
             return entry
     known = [entry.key for entry in experiment.entries]
     raise UnknownNameError(f"line of the last run of {experiment.name}", name, known)
-
-
-def paper_model(model: str) -> str | None:
-    """Return the paper's name for an encoder, if it is one of the paper's."""
-    if model in BACKBONES:
-        return model
-    return _SAME.get(model) or next((title for title, name in BACKBONES.items() if name == model), None)
 
 
 def title_of(dataset: str) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,23 @@ from prolip.io.files import cache_dir, portable_name, sha256_tensors
 from prolip.io.reading import JSON_LIMIT, ReadError, open_regular, parse_json
 from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
-from prolip.research.protocols.run import Run
+from prolip.research.protocols.run import Run, lists_to_tuples
 
 _PLAIN = ("name", "title", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
-_HASH = 8  # bytes of an image's hash that are stored
+
+
+class Place(NamedTuple):
+    """What one file of features is for."""
+
+    encoder: str
+    view_area: float
+    dataset: str
+
+    @classmethod
+    def of(cls, run: Run) -> list[Place]:
+        """Return the files that a run reads: of the dataset it is fitted on, then of its targets."""
+        return [cls(run.encoder, run.view_area, name) for name in run.datasets]
 
 
 def draw_images(dataset: EncodedDataset, run: Run) -> dict[str, list[int]]:
@@ -41,8 +53,9 @@ def draw_images(dataset: EncodedDataset, run: Run) -> dict[str, list[int]]:
 class Encoding:
     """An encoded dataset, and what its features were made of."""
 
+    place: Place
     dataset: EncodedDataset
-    hashes: dict[str, Array]  # the beginning of the SHA-256 of each encoded image [m, 8], by split
+    hashes: dict[str, Array]  # the first bytes of the SHA-256 of each encoded image [m, 8], by split
     origin: str  # the encoder, its preprocessing and its scale, as JSON
     _digests: dict[Any, str] = field(default_factory=dict)
 
@@ -62,51 +75,51 @@ class Encoding:
     def test_digest(self, template: str) -> str:
         """Return a digest of the encoder, the texts and the test images."""
         if template not in self._digests:
-            texts = {template: self.dataset.text(template)}
-            digest = hashlib.sha256(
-                f"{self.origin} {json.dumps(self.dataset.splits['test'].labels)}".encode()
-            )
-            digest.update(sha256_tensors(_model_tensors(self.dataset.head, texts).items()).encode())
+            labels = json.dumps(self.dataset.splits["test"].labels)
+            digest = hashlib.sha256(f"{self.origin} {labels}".encode())
+            tensors = _model_tensors(self.dataset.head, {template: self.dataset.text(template)})
+            digest.update(sha256_tensors(tensors.items()).encode())
             digest.update(self.hashes["test"].tobytes())
             self._digests[template] = digest.hexdigest()
         return self._digests[template]
 
-    def content(self) -> str:
-        """Return a digest of everything in it."""
-        digest = hashlib.sha256(json.dumps([self.test_digest(name) for name in self.dataset.texts]).encode())
-        for name, split in self.dataset.splits.items():
-            numbers = json.dumps([len(split.x), split.indices.tolist(), split.labels])
-            digest.update(f"{name}:{numbers}:{self.dataset.paths}".encode())
-            digest.update(self.hashes[name].tobytes())
-        return digest.hexdigest()
-
-    def without_images(self) -> Encoding:
-        """Return it without the encoder and the places of the images, which others lack."""
-        return Encoding(replace(self.dataset, encoder="", paths={}), self.hashes, self.origin)
-
     def in_cache(self) -> Path:
         """Return its file in the cache folder, which is written if it does not exist."""
-        name = f"{portable_name(self.dataset.name)}-{self.content()[:24]}.safetensors"
+        digest = hashlib.sha256(json.dumps([self.test_digest(name) for name in self.dataset.texts]).encode())
+        digest.update(json.dumps([self.place, self.dataset.paths]).encode())
+        for name, split in self.dataset.splits.items():
+            numbers = json.dumps([len(split.x), split.indices.tolist(), split.labels])
+            digest.update(f"{name}:{numbers}".encode() + self.hashes[name].tobytes())
+        name = f"{portable_name(self.dataset.name)}-{digest.hexdigest()[:24]}.safetensors"
         path = cache_dir() / "bench" / name
         if not path.is_file():
-            write_encoding(self, path)
+            self.write(path)
         return path
 
+    def write_into(self, pack: Path) -> None:
+        """Write it into a folder, without the places of the images, which other machines lack."""
+        encoder, area, name = self.place
+        file = portable_name(f"{name}-{encoder}{'' if area == 0.5 else f'-{area:g}'}.safetensors")
+        replace(self, dataset=replace(self.dataset, encoder="", paths={})).write(pack / file)
 
-def write_encoding(encoding: Encoding, path: Path) -> None:
-    """Write an encoded dataset atomically."""
-    dataset = encoding.dataset
-    tensors = _model_tensors(dataset.head, dataset.texts)
-    for name, split in dataset.splits.items():
-        tensors[f"{name}.x"], tensors[f"{name}.indices"] = split.x.astype(np.float16), split.indices
-        tensors[f"{name}.labels"] = np.array(split.labels, np.int64)
-        tensors[f"{name}.hashes"] = encoding.hashes[name][:, :_HASH]
-    projection = next(iter(dataset.texts.values())).projection
-    config = {name: getattr(dataset, name) for name in _PLAIN}
-    config |= {"texts": sorted(dataset.texts), "splits": list(dataset.splits), "origin": encoding.origin}
-    config["residual"] = dataset.head is not None and dataset.head.residual
-    config["text_residual"] = projection is not None and projection.residual
-    write_tensors(path, tensors, {"dataset": json.dumps(config)})
+    def write(self, path: Path) -> None:
+        """Write it as a safetensors file, atomically."""
+        dataset = self.dataset
+        tensors = _model_tensors(dataset.head, dataset.texts)
+        for name, split in dataset.splits.items():
+            tensors[f"{name}.x"], tensors[f"{name}.indices"] = split.x.astype(np.float16), split.indices
+            tensors[f"{name}.labels"] = np.array(split.labels, np.int64)
+            tensors[f"{name}.hashes"] = self.hashes[name]
+        heads = {"head": dataset.head, "text_head": next(iter(dataset.texts.values())).projection}
+        config = {
+            "dataset": {name: getattr(dataset, name) for name in _PLAIN},
+            "texts": sorted(dataset.texts),
+            "splits": list(dataset.splits),
+            "origin": self.origin,
+            "place": self.place,
+            "residual": {name: head is not None and head.residual for name, head in heads.items()},
+        }
+        write_tensors(path, tensors, {"dataset": json.dumps(config)})
 
 
 def read_encoding(path: Path, device: str = "auto") -> Encoding:
@@ -116,36 +129,30 @@ def read_encoding(path: Path, device: str = "auto") -> Encoding:
     """
     try:
         tensors, metadata = _map_tensors(path)
-        config = parse_json(metadata["dataset"])
-        dataset = _restore(tensors, config, device)
-        return Encoding(
-            dataset, {name: tensors[f"{name}.hashes"] for name in dataset.splits}, config["origin"]
-        )
+        return _restore(tensors, parse_json(metadata["dataset"]), device)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ReadError(path, f"it is damaged ({error}): remove it and start the run again") from error
 
 
-def _restore(tensors: dict[str, Array], config: dict[str, Any], device: str) -> EncodedDataset:
+def _restore(tensors: dict[str, Array], config: dict[str, Any], device: str) -> Encoding:
     heads = {
         name: Head(tensors[f"{name}.weight"], tensors.get(f"{name}.bias"), residual)
-        for name, residual in (("head", config["residual"]), ("text_head", config["text_residual"]))
+        for name, residual in config["residual"].items()
         if f"{name}.weight" in tensors  # a black box has none
     }
-    classes, labels = tuple(config["classes"]), config["imagenet_labels"]
-    plain = {name: config[name] for name in _PLAIN}
-    plain |= {"classes": classes, "imagenet_labels": None if labels is None else tuple(labels)}
-    plain["templates"] = {name: tuple(prompts) for name, prompts in config["templates"].items()}
+    plain = lists_to_tuples(config["dataset"])
+    plain["templates"] = lists_to_tuples(plain["templates"])
     texts = {}
     for name in config["texts"]:
         rows, features = tensors[f"text.{name}.rows"], tensors.get(f"text.{name}.features")
-        texts[name] = Text(rows, classes, features, heads.get("text_head"))
-    splits = {
-        name: EncodedSplit(
-            tensors[f"{name}.labels"].tolist(), tensors[f"{name}.x"], tensors[f"{name}.indices"]
-        )
-        for name in config["splits"]
-    }
-    return EncodedDataset(**plain, head=heads.get("head"), texts=texts, splits=splits, device=device)
+        texts[name] = Text(rows, plain["classes"], features, heads.get("text_head"))
+    splits = {}
+    for name in config["splits"]:
+        labels, x, indices = (tensors[f"{name}.{part}"] for part in ("labels", "x", "indices"))
+        splits[name] = EncodedSplit(labels.tolist(), x, indices)
+    dataset = EncodedDataset(**plain, head=heads.get("head"), texts=texts, splits=splits, device=device)
+    hashes = {name: tensors[f"{name}.hashes"] for name in splits}
+    return Encoding(Place(*config["place"]), dataset, hashes, config["origin"])
 
 
 def _model_tensors(head: Head | None, texts: dict[str, Text]) -> dict[str, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
 from prolip.data.sampling import VALIDATION_RULES
-from prolip.io.environment import MissingPackageError
+from prolip.io.reading import parse_json
 from prolip.methods.base import check_type
 from prolip.research.catalogue.experiment import Entry, Experiment, Options
 from prolip.research.catalogue.published import BACKBONES
@@ -47,26 +46,14 @@ class Plan:
         return cls(**lists_to_tuples({**stored, "experiment": experiment, "runs": tuple(runs)}))
 
 
-# Packages that protocols need beside those of the methods: module, package, and the extra that has it.
-_PACKAGES = {
-    "manifold": ("umap", "umap-learn", "bench"),
-    **dict.fromkeys(("test_time_tpt", "timing_tpt"), ("torch", "torch", "torch")),
-}
-
-
 def missing_methods(experiment: Experiment) -> dict[str, str]:
-    """Return the methods and protocols of an experiment that this installation lacks, and why."""
+    """Return the methods of an experiment that this installation lacks, and why."""
     missing = {}
     for name in dict.fromkeys(entry.method for entry in experiment.entries):
         try:
             methods.create(name)
         except (ProlipError, ImportError) as error:
             missing[name] = str(error)
-    used = {experiment.protocol, *(entry.protocol for entry in experiment.entries)}
-    for protocol in used & _PACKAGES.keys():
-        module, package, extra = _PACKAGES[str(protocol)]
-        if importlib.util.find_spec(module) is None:
-            missing[str(protocol)] = str(MissingPackageError(f"the protocol {protocol}", package, extra))
     return missing
 
 
@@ -101,19 +88,18 @@ def make_plan(
         views = int(defaults.get("views", experiment.views))
     if views < 1:
         raise UsageError(f"views must be at least 1, got {views}")
-    templates = tuple(templates) or defaults.get("templates", ())
-    experiment = _with_validation(experiment, validation or defaults.get("validation"))
+    templates = tuple(templates)
+    experiment = _with_validation(experiment, validation)
     experiment = dataclasses.replace(experiment, entries=tuple(_select_entries(experiment, entries)))
     if templates:
         _check_templates(experiment)
-    unavailable = _unavailable(experiment, source)
-    runnable = _runnable(experiment, views, unavailable)
+    runnable, unavailable = _runnable(experiment, source, views)
     plan = Plan(
         dataclasses.replace(experiment, entries=runnable),
         tuple(dict.fromkeys(selected)),
         tuple(dict.fromkeys(models)) or defaults["models"],
-        tuple(dict.fromkeys(shots)) or defaults.get("shots", experiment.shots),
-        tuple(dict.fromkeys(seeds)) or defaults.get("seeds", experiment.seeds),
+        tuple(dict.fromkeys(shots)) or experiment.shots,
+        tuple(dict.fromkeys(seeds)) or experiment.seeds,
         views,
         templates,
         unavailable,
@@ -143,28 +129,21 @@ def _check_templates(experiment: Experiment) -> None:
         )
 
 
-def _unavailable(experiment: Experiment, source: Source) -> dict[str, str]:
-    """Return entries, methods and protocols that cannot run, and why."""
-    unavailable = missing_methods(experiment)
-    if not source.has_images:
-        for entry in experiment.entries:
-            run = Run(entry.method, protocol=entry.protocol or experiment.protocol)
-            if entry.method not in unavailable and run.runs_tower:
-                unavailable[entry.label] = f"{entry.label} needs images"
-    return unavailable
-
-
-def _runnable(experiment: Experiment, views: int, unavailable: dict[str, str]) -> tuple[Entry, ...]:
-    runnable = tuple(
-        entry
-        for entry in experiment.entries
-        if (entry.views or 1) <= views
-        and not {entry.label, entry.method, entry.protocol or experiment.protocol} & unavailable.keys()
-    )
+def _runnable(experiment: Experiment, source: Source, views: int) -> tuple[tuple[Entry, ...], dict[str, str]]:
+    """Return the entries that can run, and why others cannot."""
+    missing, unavailable, runnable = missing_methods(experiment), dict[str, str](), []
+    for entry in experiment.entries:
+        run = Run(entry.method, protocol=entry.protocol or experiment.protocol)
+        if entry.method in missing:
+            unavailable[entry.method] = missing[entry.method]
+        elif run.runs_tower and not source.has_images:
+            unavailable[entry.label] = f"{entry.label} needs images"
+        elif (entry.views or 1) <= views:
+            runnable.append(entry)
     if not runnable:
         why = "; ".join(unavailable.values()) or f"its lines have more than {views} views"
         raise UsageError(f"no line of {experiment.name} can be run: {why}")
-    return runnable
+    return tuple(runnable), unavailable
 
 
 def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]:
@@ -221,14 +200,10 @@ def parse_entry(words: str) -> tuple[str, Options]:
 
 def _value(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return words[text.lower()] if text.lower() in words else parse_json(text)
+    except ValueError:
+        return text
 
 
 def _with_options(entry: Entry, words: str, options: Options) -> Entry:

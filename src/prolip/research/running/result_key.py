@@ -12,17 +12,16 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from prolip import methods
 from prolip.research.protocols.run import Run
 
 _PROTOCOLS = "prolip.research.protocols.protocols"
-_WITHOUT_TOWERS = ("prolip.encoders", "prolip.features", "prolip.io", "prolip.research.towers")
+_TOWERS = ("prolip.encoders", "prolip.features", "prolip.io", "prolip.research.towers")
 _LIBRARIES = ("numpy", "scipy", "onnxruntime")
 _TOWER_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transformers", "peft", "pillow")
-_MANIFOLD_LIBRARIES = ("umap-learn", "scikit-learn", "numba", "pynndescent")
 
 
 def result_key(run: Run, inputs: str) -> str:
@@ -32,37 +31,46 @@ def result_key(run: Run, inputs: str) -> str:
 
 def code_version(run: Run) -> str:
     """Return a digest of the sources and libraries that decide a run's result."""
-    return _version(run.method, run.runs_tower, run.protocol == "manifold")
+    return _version(run.method, run.runs_tower)
 
 
 @functools.cache
-def _version(method: str, tower: bool, manifold: bool) -> str:
-    digest = hashlib.sha256()
+def _version(method: str, tower: bool) -> str:
+    digest = hashlib.sha256(f"{platform.machine()} {platform.python_version_tuple()[:2]}".encode())
     modules = {methods.get(name).__module__ for name in (method, *method.split("+"))}
-    for name, file in sorted(_imported({_PROTOCOLS, *modules}, () if tower else _WITHOUT_TOWERS)):
-        digest.update(f"{name}\0{_code(file)}".encode())
-    for library in (*_LIBRARIES, *_TOWER_LIBRARIES * tower, *_MANIFOLD_LIBRARIES * manifold):
+    for name, code in sorted(_imported({_PROTOCOLS, *modules}, () if tower else _TOWERS).items()):
+        digest.update(f"{name}\0{code}".encode())
+    for library in (*_LIBRARIES, *_TOWER_LIBRARIES * tower):
         digest.update(f"{library}={_installed(library)};".encode())
-    digest.update(f"{platform.machine()} {platform.python_version_tuple()[:2]}".encode())
     return digest.hexdigest()[:16]
 
 
-def _imported(modules: Iterable[str], left_out: tuple[str, ...]) -> set[tuple[str, Path]]:
-    """Return modules and all that they import from their own package or from prolip, with their files."""
-    waiting, found = list(modules), dict[str, Path]()
-    packages = {name.partition(".")[0] for name in waiting} | {"prolip"}
+def _imported(modules: set[str], left_out: tuple[str, ...]) -> dict[str, str]:
+    """Return the code of modules and of all that they import from their own package or from prolip."""
+    packages = {name.partition(".")[0] for name in modules} | {"prolip"}
+    waiting, codes = list(modules), dict[str, str]()
     while waiting:
         name = waiting.pop()
-        if name in found or name.startswith(left_out or "\0") or name.partition(".")[0] not in packages:
+        if name in codes or name.startswith(left_out or "\0") or name.partition(".")[0] not in packages:
             continue
         try:
             spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):  # a name inside a module
             continue
         if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
-            found[name] = Path(spec.origin)
-            waiting += _imports(_tree(found[name]))
-    return {*found.items()}
+            codes[name], imports = _code(Path(spec.origin))
+            waiting += imports
+    return codes
+
+
+@functools.cache
+def _code(file: Path) -> tuple[str, list[str]]:
+    """Return the code of a file without comments and docstrings, and the names that it imports."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, False):
+            del node.body[0]
+    return ast.dump(tree), list(_imports(tree))
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -72,21 +80,6 @@ def _imports(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@functools.cache
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def _code(file: Path) -> str:
-    """Return the code of a file without comments and docstrings."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, False):
-            del node.body[0]
-    return ast.dump(tree)
 
 
 def _installed(library: str) -> str:

@@ -19,12 +19,11 @@ from prolip.research.datasets import DATASETS
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.protocols import find_protocol
 from prolip.research.protocols.run import Run
-from prolip.research.running.encoding import Encoding, read_encoding
-from prolip.research.running.estimate import Timings
+from prolip.research.running.encoding import Encoding, Place, read_encoding
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import code_version, result_key
 from prolip.research.running.result_store import ResultStore
-from prolip.research.running.source import EncodingProgress, Place, Source
+from prolip.research.running.source import EncodingProgress, Source
 from prolip.solvers.threads import single_thread
 
 _OPEN_FILES = 16  # datasets that a worker keeps mapped
@@ -169,13 +168,14 @@ def missing_images(datasets: Sequence[EncodedDataset]) -> dict[str, str]:
 class DryRun:
     """What a run would take: its runs, those that are done, and seconds for the others without encoding.
 
-    `guessed` is the number of runs whose time is a guess, because no similar run has been timed.
+    `untimed` is the number of runs whose time is not known, because none that differs in the seed alone has
+    been timed.
     """
 
     runs: int
     done: int
     seconds: float
-    guessed: int
+    untimed: int
 
 
 def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
@@ -187,10 +187,11 @@ def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
     if results.is_file():
         with ResultStore(results, reading=True) as store:
             timed = store.timings()
-    done, timings = {(run, code) for run, code, _ in timed}, Timings()
-    for run, _, seconds in timed:
-        timings.add(Run.from_json(run), seconds)
-    runs = {run.to_json(): run for run in plan.runs}
+    seconds: dict[str, list[float]] = {}
+    for text, _, taken in timed:
+        seconds.setdefault(replace(Run.from_json(text), seed=0).to_json(), []).append(taken)
+    done, runs = {(run, code) for run, code, _ in timed}, {run.to_json(): run for run in plan.runs}
     ahead = [run for text, run in runs.items() if (text, code_version(run)) not in done]
-    seconds = timings.estimate(ahead) / max(1, workers)
-    return DryRun(len(runs), len(runs) - len(ahead), seconds, sum(not timings.knows(run) for run in ahead))
+    alike = [seconds.get(replace(run, seed=0).to_json(), []) for run in ahead]
+    total = sum(sum(times) / len(times) for times in alike if times)
+    return DryRun(len(runs), len(runs) - len(ahead), total / max(1, workers), alike.count([]))

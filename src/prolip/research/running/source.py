@@ -1,29 +1,34 @@
-"""Where the features of an experiment come from: images, a pack of features, or arrays of one's own.
+"""Where the features of an experiment come from: images, files of features, or arrays of one's own.
 
 Only drawn images are encoded: of a training split, the images of the support sets.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prolip import encoders
 from prolip.core import InputError, UsageError
+from prolip.core.errors import check_name
+from prolip.data.templates import DEFAULT
 from prolip.encoders import Encoder
 from prolip.features import FeatureStore, extract
 from prolip.research.catalogue.experiment import Experiment
+from prolip.research.catalogue.published import paper_model
 from prolip.research.datasets import DATASETS, Benchmark, find_dataset, read_dataset
+from prolip.research.datasets.features import FeatureDataset
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run
-from prolip.research.running.encoding import Encoding, draw_images, read_encoding
+from prolip.research.running.encoding import Encoding, Place, draw_images, read_encoding
 
 if TYPE_CHECKING:
     from prolip.research.running.plan import Plan
@@ -33,24 +38,16 @@ EncodingProgress = Callable[[str, int, int], None]
 
 PAIRED = ("imagenet",)
 MAX_SUPPORT_BYTES = 32 << 30  # of the features of one split that are encoded for an experiment
+OWN = "own features"  # stands for the encoder where arrays have texts
 
 
-class Place(NamedTuple):
-    """What one file of features is for."""
-
-    encoder: str
-    view_area: float
-    dataset: str
-
-    @classmethod
-    def of(cls, run: Run) -> list[Place]:
-        """Return the files that a run reads: of the dataset it is fitted on, then of its targets."""
-        return [cls(run.encoder, run.view_area, name) for name in run.datasets]
-
-
-def datasets_of(runs: Iterable[Run]) -> list[str]:
-    """Return the datasets of runs, each once."""
-    return list(dict.fromkeys(name for run in runs for name in run.datasets))
+def runs_of_places(plan: Plan) -> dict[Place, list[Run]]:
+    """Return every file that the runs of a plan read, encoder by encoder, with the runs that read it."""
+    runs: dict[Place, list[Run]] = {}
+    for run in sorted(plan.runs, key=lambda run: run.encoder):
+        for place in Place.of(run):
+            runs.setdefault(place, []).append(run)
+    return runs
 
 
 class Source(ABC):
@@ -97,27 +94,109 @@ class Images(Source):
     ) -> dict[Place, tuple[Encoding, Path]]:
         """Encode what the runs need, and write it into the cache folder."""
         files = {}
-        for place, encoding, _ in self.encode(plan, progress):
+        for encoding in self.encode(plan, progress):
             path = encoding.in_cache()
-            files[place] = read_encoding(path), path  # mapped: memory is free for the next one
+            files[encoding.place] = read_encoding(path), path  # mapped: memory is free for the next one
         return files
 
-    def encode(
+    def encode(self, plan: Plan, progress: EncodingProgress | None = None) -> Iterator[Encoding]:
+        """Yield each dataset of a plan by each encoder."""
+        store, places = self.store or FeatureStore(), runs_of_places(plan)
+        benchmarks = {place.dataset: read_dataset(place.dataset, self.root) for place in places}
+        encoder: Encoder | None = None
+        name = ""
+        for place, runs in places.items():
+            if encoder is None or place.encoder != name:
+                name, encoder = place.encoder, encoders.load(place.encoder, self.device)
+            yield _encode(place, encoder, benchmarks[place.dataset], plan.templates, runs, store, progress)
+
+
+class Features(Source):
+    """Files of features of `prolip bench pack`, and arrays of one's own.
+
+    An encoder reads the names of the classes of arrays that have no text.
+    """
+
+    def __init__(self, features: Sequence[Path | FeatureDataset], device: str = "auto") -> None:
+        self.device = device
+        self.arrays: dict[str, FeatureDataset] = {}
+        self.files: dict[Place, tuple[Encoding, Path]] = {}
+        for item in features:
+            if isinstance(item, Path) and item.suffix == ".safetensors":
+                encoding = read_encoding(item)
+                self.files[encoding.place] = encoding, item.resolve()
+            else:
+                dataset = item if isinstance(item, FeatureDataset) else FeatureDataset.read(item)
+                self.arrays[dataset.name] = dataset
+        if len(self.arrays) + len(self.files) < len(features):
+            raise UsageError("two datasets of features have the same name: rename one")
+        self.names = dict.fromkeys((*self.arrays, *(place.dataset for place in self.files)))
+
+    def select(self, experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
+        """Return all of them, or those that are named; a transfer begins with the first."""
+        for name in names:
+            check_name("dataset", name, self.names)
+        return tuple(names) or tuple(self.names)
+
+    def defaults(self, experiment: Experiment, datasets: Sequence[str]) -> dict[str, Any]:
+        """Return the encoders of the files, and as many views as every dataset has."""
+        encodings = [encoding for place, (encoding, _) in self.files.items() if place.dataset in datasets]
+        views = [len(np.asarray(self.arrays[name].x)) for name in datasets if name in self.arrays]
+        views += [len(x.dataset.splits["train"].x) for x in encodings if "train" in x.dataset.splits]
+        models = dict.fromkeys(paper_model(x.place.encoder) or x.place.encoder for x in encodings)
+        return {"models": tuple(models) or (OWN,), "views": min([experiment.views, *views])}
+
+    def open(
         self, plan: Plan, progress: EncodingProgress | None = None
-    ) -> Iterator[tuple[Place, Encoding, Benchmark]]:
-        """Yield each dataset of a plan by each encoder, and the images behind it."""
-        store = self.store or FeatureStore()
-        benchmarks = {name: read_dataset(name, self.root) for name in datasets_of(plan.runs)}
-        for name in dict.fromkeys(run.encoder for run in plan.runs):
-            encoder = encoders.load(name, self.device)
-            runs = [run for run in plan.runs if run.encoder == name]
-            for place in dict.fromkeys(place for run in runs for place in Place.of(run)):
-                mine = [run for run in runs if place in Place.of(run)]
-                benchmark = benchmarks[place.dataset]
-                yield place, _encode(encoder, benchmark, plan.templates, mine, store, progress), benchmark
+    ) -> dict[Place, tuple[Encoding, Path]]:
+        """Write arrays into the cache folder, as encoded images are."""
+        if plan.templates:
+            raise UsageError("features have their texts already: leave out templates")
+        opened = {}
+        for place, runs in runs_of_places(plan).items():
+            if place.dataset in self.arrays:
+                path = _from_arrays(self.arrays[place.dataset], place, runs, self.device).in_cache()
+                opened[place] = read_encoding(path), path
+            elif place in self.files:
+                opened[place] = self.files[place]
+            else:
+                raise InputError(
+                    f"there are no features of {place.dataset} by {place.encoder} with crops of "
+                    f"{place.view_area:g} and more: write a pack with these options"
+                )
+        return opened
+
+
+def _from_arrays(dataset: FeatureDataset, place: Place, runs: Sequence[Run], device: str) -> Encoding:
+    x, y = np.asarray(dataset.x), np.asarray(dataset.y)
+    splits, hashes = {}, {}
+    for name, rows in dataset.images.items():
+        views = x[:, rows] if name == "train" else x[:1, rows]
+        splits[name] = EncodedSplit.whole(views, y[rows].tolist())
+        digests = [hashlib.sha256(np.ascontiguousarray(views[:, i]).data).digest() for i in range(len(rows))]
+        hashes[name] = _first_bytes(digests)
+    classes, text = tuple(dataset.classes or ()), dataset.as_text()
+    if text is None and place.encoder == OWN:
+        raise UsageError(
+            f"{dataset.name} has no text: give `text` in the file, or name the encoder: models=('clip',)"
+        )
+    if text is None:
+        text = replace(encoders.load(place.encoder, device).text(list(classes), DEFAULT), classes=classes)
+    texts = {run.template: text for run in runs}
+    encoded = EncodedDataset(
+        dataset.name, classes, dataset.head, dataset.scale, texts, splits, title=dataset.name
+    )
+    origin = json.dumps([OWN, place.encoder if dataset.text is None else "", dataset.scale])
+    return Encoding(place, encoded, hashes, origin)
+
+
+def _first_bytes(digests: Sequence[bytes]) -> Any:
+    """Return the first eight bytes of hashes, as an array [n, 8]."""
+    return np.frombuffer(b"".join(digest[:8] for digest in digests), np.uint8).reshape(-1, 8)
 
 
 def _encode(
+    place: Place,
     encoder: Encoder,
     benchmark: Benchmark,
     templates: tuple[str, ...],
@@ -127,58 +206,49 @@ def _encode(
 ) -> Encoding:
     """Encode one dataset by one encoder: the images that its runs draw, and the test images."""
     splits = {name: EncodedSplit.without_features(images.labels) for name, images in benchmark.splits.items()}
-    labels_only = EncodedDataset(
+    dataset = EncodedDataset(
         benchmark.name,
         benchmark.names,
-        None,
-        1.0,
+        encoder.head,
+        encoder.scale,
         {},
         splits,
         benchmark.name in PAIRED,
         benchmark.imagenet_labels,
         benchmark.title,
+        encoder.name,
     )
-    hashes, area = {}, runs[0].view_area
-    reader = encoder
-    if area != encoder.preprocess.view_area:
-        reader = encoder.with_preprocess(replace(encoder.preprocess, view_area=area))
-    for split, (indices, views) in _needed(benchmark, labels_only, runs).items():
+    crops = encoder.with_preprocess(replace(encoder.preprocess, view_area=place.view_area))
+    hashes, paths = {}, {}
+    for split, (indices, views) in _needed(benchmark, dataset, runs).items():
         images = benchmark.splits[split]
-        splits[split] = EncodedSplit.without_features(images.labels, encoder.width)
-        hashes[split] = np.empty((0, 32), np.uint8)
-        if not indices:
-            continue
+        files = [images.images[i] for i in indices]
+        paths[split] = [str(file.resolve()) for file in files]
         _check_size(f"{benchmark.title}, {split}", len(indices), len(views), encoder.width)
 
         def tick(done: int, total: int, split: str = split) -> None:
             if progress is not None:
                 progress(f"{benchmark.name} {split}", done, total)
 
-        paths = [images.images[i] for i in indices]
-        encoded = extract(
-            reader if split == "train" else encoder, paths, views=views, store=store, progress=tick
-        )
-        splits[split] = EncodedSplit(images.labels, encoded.features, np.array(indices, np.int64))
-        hashes[split] = np.frombuffer(b"".join(encoded.hashes), np.uint8).reshape(len(indices), -1)
-    used = {name: benchmark.prompts(name) for name in sorted({run.template for run in runs})}
-    if templates and "own" in used:
-        used["own"] = benchmark.names, templates
+        reader = crops if split == "train" else encoder
+        x, digests = np.empty((1, 0, encoder.width), np.float32), []
+        if files:
+            encoded = extract(reader, files, views=views, store=store, progress=tick)
+            x, digests = encoded.features, encoded.hashes
+        splits[split] = EncodedSplit(images.labels, x, np.array(indices, np.int64))
+        hashes[split] = _first_bytes(digests)
+    prompts = {name: benchmark.prompts(name) for name in sorted({run.template for run in runs})}
+    if templates and "own" in prompts:
+        prompts["own"] = benchmark.names, templates
     dataset = replace(
-        labels_only,
-        head=encoder.head,
-        scale=encoder.scale,
-        texts={name: encoder.text(*prompts) for name, prompts in used.items()},
+        dataset,
+        texts={name: encoder.text(*words) for name, words in prompts.items()},
         splits=splits,
-        encoder=encoder.name,
-        templates={name: prompts for name, (_, prompts) in used.items()},
-        paths={
-            name: [str(benchmark.splits[name].images[i].resolve()) for i in split.indices.tolist()]
-            for name, split in splits.items()
-        },
+        templates={name: words for name, (_, words) in prompts.items()},
+        paths=paths,
     )
-    origin = [encoder.fingerprint, reader.preprocess.config(), encoder.scale]
-    hashes = {name: rows[:, :8] for name, rows in hashes.items()}
-    return Encoding(dataset, hashes, json.dumps(origin, sort_keys=True))
+    origin = [encoder.fingerprint, crops.preprocess.config(), encoder.scale]
+    return Encoding(place, dataset, hashes, json.dumps(origin, sort_keys=True))
 
 
 def _check_size(what: str, images: int, views: int, width: int) -> None:
