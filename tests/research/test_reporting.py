@@ -24,7 +24,7 @@ from prolip.research.running.run import run_plan
 from prolip.research.running.source import Images
 from tiny_bench import SMALL, TWO, Nothing, TinyEncoder, figures, keep, made_up, plan_on
 
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
 SEEDS = tuple(range(1, 11))
 
 
@@ -333,22 +333,12 @@ def test_the_difference_to_another_line_is_paired_by_dataset_and_seed():
     assert rf"& {zero.gain:.2f} $\pm$ {zero.interval:.2f} \\" in shown  # within noise: not bold
 
 
-@pytest.mark.every_environment  # Parquet is an extra
 def test_every_run_is_a_row(tmp_path):
     results = ranked(entries=("prolip",))
     assert results.save(tmp_path / "rows.csv") == 4
     rows = list(csv.DictReader((tmp_path / "rows.csv").read_text().splitlines()))
-    assert [(row["dataset"], row["shots"], row["seed"]) for row in rows][:2] == [
-        ("dtd", "1", "1"),
-        ("dtd", "1", "2"),
-    ]
+    assert [(row["dataset"], row["seed"]) for row in rows][:2] == [("dtd", "1"), ("dtd", "2")]
     assert [float(row["score"]) for row in rows] == pytest.approx([0.82, 0.83, 0.8, 0.81])
-    with pytest.raises(UsageError):
-        results.save(tmp_path / "rows.txt")
-    pytest.importorskip("pyarrow")
-    results.save(tmp_path / "rows.parquet")
-    scores = pd.read_parquet(tmp_path / "rows.parquet")["score"].tolist()
-    assert scores == pytest.approx([0.82, 0.83, 0.8, 0.81])
 
 
 def test_parameters_are_counted_without_a_run():
@@ -483,11 +473,10 @@ def measured(run):
 
 
 @pytest.mark.parametrize("name", [name for name, entry in EXPERIMENTS.items() if entry.entries])
-def test_every_table_and_figure_of_the_paper_comes_out(tmp_path, monkeypatch, name):
+def test_every_table_and_figure_of_the_paper_comes_out(tmp_path, name):
     pytest.importorskip("matplotlib")
     from prolip.research.reporting.figures import draw, save
 
-    monkeypatch.setattr("prolip.research.running.plan._PACKAGES", {})
     entry = find_experiment(name)
     seeds = entry.seeds[:1] if name == "grid_search" else entry.seeds
     options = {"models": entry.models, "shots": entry.shots, "seeds": seeds, "views": 300}
