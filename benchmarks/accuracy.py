@@ -39,7 +39,7 @@ from prolip.core import Fitted, ProlipError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.metrics import accuracy, calibration_error
-from prolip.evaluate.unlabelled import learn_from
+from prolip.evaluate.unlabelled import fit_with_pool
 from prolip.features import FeatureStore, extract
 from prolip.research.running.plan import parse_entry
 from tasks import DEFAULT, GROUPS, few_shot, source_photos, trial, whole_task
@@ -99,11 +99,9 @@ def measure_rejection(run: Run) -> dict[str, float]:
 def measure_unlabelled(run: Run) -> dict[str, float]:
     fitted, confidence = fit_with_confidence(run.task)
     half = np.random.default_rng(run.draw).random(len(run.y)) < 0.5
-    learned = learn_from(fitted, confidence, run.task, run.x[half])
-    plain, after = (
-        100 * accuracy(one.logits(run.x[~half]), run.y[~half]) for one in (fitted, learned.fitted)
-    )
-    return {"plain": plain, "gain": after - plain, "used, %": 100.0 * learned.evidence.used}
+    with_pool, _, evidence = fit_with_pool(fitted, confidence, run.task, run.x[half])
+    plain, after = (100 * accuracy(one.logits(run.x[~half]), run.y[~half]) for one in (fitted, with_pool))
+    return {"plain": plain, "gain": after - plain, "used, %": 100.0 * evidence.used}
 
 
 def measure_sure(run: Run) -> dict[str, float]:

@@ -209,7 +209,7 @@ def test_a_recipe_imports_no_module(colour_model, use, tmp_path, monkeypatch):
     clf.model_ = model
     uses = {
         "add": lambda: grow.add_names(model, ["x"]),
-        "measure": lambda: measure.predict_held_out(model),
+        "measure": lambda: measure.evaluate_support(model),
         "fit": lambda: clf.fit(["one.png"], ["red"]),
     }
     with pytest.raises(SavedModelError):

@@ -11,7 +11,7 @@ from PIL import Image
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.api.classifier import TrainingImagesWarning
-from prolip.api.support import DuplicateWarning
+from prolip.api.fit import DuplicateWarning
 from prolip.core import InputError, ModelError, SavedModelError, UsageError
 from prolip.export.saved import read_model, write_model
 from prolip.features import ImageError

@@ -44,7 +44,7 @@ def test_a_report_has_figures_confusion_matrix_and_mistakes(clf):
 
 def test_a_report_on_training_images_holds_them_out(clf):
     report = clf.report()
-    assert report.labelled.held_out.all()
+    assert report.held_out.all()
     assert report.figures.accuracy == clf.confidence_.figures.accuracy
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, methods
-from prolip.api.support import DuplicateWarning
-from prolip.core import Head, ProlipError, SavedModelError, Task, UsageError
+from prolip.api.fit import DuplicateWarning
+from prolip.core import Head, InputError, ProlipError, SavedModelError, Task, UsageError
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import CurvePoint, Forecast, extrapolate, learning_curve
 from prolip.evaluate.suggestions import suggest
@@ -67,16 +67,10 @@ def test_known_images_do_not_make_a_class(saved, more, tmp_path):
     clf = FewShotClassifier.load(saved)
     clf.add(more)
     (more / "yellow").rename(more / "sulphur")
-    with (
-        pytest.raises(UsageError),
-        pytest.warns(DuplicateWarning, match=r"\(sulphur\) is .*\(yellow\)"),
-    ):
+    with pytest.raises(InputError), pytest.warns(DuplicateWarning, match=r"\(sulphur\) is .*\(yellow\)"):
         clf.add(more)
     blotch((1, 2, 3), 1).save(more / "red" / "new.png")
-    with (
-        pytest.raises(UsageError),
-        pytest.warns(DuplicateWarning),
-    ):
+    with pytest.raises(InputError), pytest.warns(DuplicateWarning):
         clf.add(more)
     assert "sulphur" not in clf.classes_
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
+from prolip.api.fit import DuplicateWarning
 from prolip.api.inputs import as_images, read_labelled
-from prolip.api.support import DuplicateWarning
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data import archives, list_images, read_images
 from prolip.features import load_image

@@ -6,7 +6,7 @@ import pytest
 from feature_models import fit_features
 from pictures import blotch
 from prolip import FewShotClassifier, methods
-from prolip.api.evaluate import figures, predict_labelled_features
+from prolip.api.evaluate import evaluate_features
 from prolip.core import Head, Task, Text, UsageError
 from prolip.core.arrays import cross_entropy, softmax
 from prolip.data import ImageSet
@@ -134,8 +134,7 @@ def test_errors_before_and_after_calibration_are_those_of_the_model_s_own_probab
     extraction = Extraction(tested[None], numbers, [bytes([i % 256]) for i in numbers], [], 0, 0.0)
     labelled = ImageSet(numbers, y.tolist(), list(calibrated.classes))
     with_temperature, without = (
-        figures(model, predict_labelled_features(model, labelled, extraction))
-        for model in (calibrated, plain)
+        evaluate_features(model, labelled, extraction).figures for model in (calibrated, plain)
     )
     for measured, model in ((with_temperature, calibrated), (without, plain)):
         expected = metrics.calibration_error(model.probabilities(tested), y)

@@ -8,11 +8,11 @@ import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, Head, Task, methods
-from prolip.core import Projected, UsageError
-from prolip.core.arrays import log_softmax, unit_rows
+from prolip.core import UsageError
+from prolip.core.arrays import cross_entropy, unit_rows
 from prolip.evaluate.clusters import Axes, fit_gaussians, recognise
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.unlabelled import learn_from, move
+from prolip.evaluate.unlabelled import fit_with_pool, move
 
 CLASSES, WIDTH, DIM = 4, 40, 12
 
@@ -112,31 +112,28 @@ def test_recognition_leaves_the_labelled_images_out():
 def test_a_pool_moves_the_matrix_for_images_that_it_did_not_have(problem):
     task, model, confidence, draw = problem
     (pool, _), (x, y) = draw(100), draw(250)
-    learned = learn_from(model, confidence, task, pool)
-    assert learned.evidence.used
-    assert isinstance(learned.fitted, Projected)
-    assert learned.fitted.as_projected() is learned.fitted  # a matrix, which exports
-    assert learned.fitted.with_text(np.eye(DIM)[:2]).logits(x).shape == (len(x), 2)
-    assert accuracy(learned.fitted.logits(x), y) > accuracy(model.logits(x), y) + 0.02
-    loss = -log_softmax(learned.fitted.logits(x) / learned.confidence.temperature)[
-        np.arange(len(y)), y
-    ].mean()
-    assert loss < -log_softmax(model.logits(x) / confidence.temperature)[np.arange(len(y)), y].mean()
+    with_pool, sure, evidence = fit_with_pool(model, confidence, task, pool)
+    assert evidence.used
+    assert with_pool.as_projected() is with_pool  # a matrix, which exports
+    assert with_pool.with_text(np.eye(DIM)[:2]).logits(x).shape == (len(x), 2)
+    assert accuracy(with_pool.logits(x), y) > accuracy(model.logits(x), y) + 0.02
+    loss, plain_loss = (
+        cross_entropy(fit.logits(x) / calibration.temperature, y).mean()
+        for fit, calibration in ((with_pool, sure), (model, confidence))
+    )
+    assert loss < plain_loss
 
 
-def test_as_many_foreign_images_do_no_harm(problem):
+def test_as_many_out_of_distribution_images_do_no_harm(problem):
     task, model, confidence, draw = problem
     (pool, _), (x, y) = draw(100), draw(250)
-    foreign = (
-        3
-        + np.random.default_rng(5).normal(size=pool.shape).astype(np.float32) * 2
-        - 4 * (np.arange(WIDTH) % 2).astype(np.float32)
-    )
-    weights = confidence.out_of_distribution.weights(np.concatenate([pool, foreign]), task.linear)
+    foreign = 3 + np.random.default_rng(5).normal(size=pool.shape) * 2 - 4 * (np.arange(WIDTH) % 2)
+    both = np.concatenate([pool, foreign]).astype(np.float32)
+    weights = confidence.out_of_distribution.weights(both, task.linear)
     assert weights[: len(pool)].mean() > 0.8
     assert weights[len(pool) :].mean() < 0.1
-    learned = learn_from(model, confidence, task, np.concatenate([pool, foreign]))
-    assert accuracy(learned.fitted.logits(x), y) >= accuracy(model.logits(x), y)
+    with_pool, _, _ = fit_with_pool(model, confidence, task, both)
+    assert accuracy(with_pool.logits(x), y) >= accuracy(model.logits(x), y)
 
 
 @pytest.mark.parametrize("method", ["anchored", "rla"])
@@ -170,30 +167,29 @@ def test_a_pool_that_misleads_is_left_alone():
     sure = replace(
         confidence, out_of_distribution=replace(confidence.out_of_distribution, scores=np.zeros(1))
     )
-    learned = learn_from(model, sure, task, between.astype(np.float32))
-    assert not learned.evidence.used
-    assert learned.evidence.after < learned.evidence.before
-    assert "held-out" in learned.evidence.why
-    assert (learned.fitted, learned.confidence) == (model, sure)
+    *unchanged, evidence = fit_with_pool(model, sure, task, between.astype(np.float32))
+    assert not evidence.used
+    assert evidence.after < evidence.before
+    assert unchanged == [model, sure]
 
 
 def test_a_hundred_held_out_images_are_enough():
     head, text, draw = world(noise=1.6)
     task = Task(*draw(50), text, head, scale=10.0)  # five folds of 40
     model, confidence = fitted(task)
-    evidence = learn_from(model, confidence, task, draw(100)[0]).evidence
+    *_, evidence = fit_with_pool(model, confidence, task, draw(100)[0])
     assert evidence.held_out == 120
     assert evidence.used == (evidence.gain >= 0.5 * evidence.error)
 
 
 def test_what_cannot_be_used_is_said(problem):
     task, model, confidence, draw = problem
-    few = learn_from(model, confidence, task, draw(3)[0])
-    assert not few.evidence.used
-    assert "too few, it takes 30" in few.evidence.why
-    assert few.fitted is model
     probe = methods.create("linear_probe", C=10.0).fit(task)
-    assert "no matrix" in learn_from(probe, confidence, task, draw(100)[0]).evidence.why
+    for fit, images, why in ((model, 3, "too few, it takes 30"), (probe, 100, "no matrix")):
+        same, _, evidence = fit_with_pool(fit, confidence, task, draw(images)[0])
+        assert same is fit
+        assert not evidence.used
+        assert why in evidence.why
 
 
 def test_memory_grows_with_the_pool_and_not_with_its_square():
@@ -202,7 +198,7 @@ def test_memory_grows_with_the_pool_and_not_with_its_square():
     model, confidence = fitted(task)
     x, _ = draw(5000)
     tracemalloc.start()
-    learn_from(model, confidence, task, x)
+    fit_with_pool(model, confidence, task, x)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * x.nbytes  # 64 MB; a matrix of all pairs has 1.6 GB

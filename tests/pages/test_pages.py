@@ -7,7 +7,7 @@ from feature_models import fit_features
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.api.classes import rename_classes
-from prolip.api.evaluate import predict_held_out
+from prolip.api.evaluate import evaluate_support
 from prolip.evaluate.curve import Curve, CurvePoint, Forecast
 from prolip.report import model_page
 from prolip.report.html import table
@@ -23,7 +23,7 @@ NAME = "it's $(this) again.png"
 @pytest.fixture(scope="module")
 def report(offline, tmp_path_factory):
     """A page on a model and labels of which a third are wrong; one class has a hostile name."""
-    from prolip.api.evaluate import predict_labelled
+    from prolip.api.evaluate import evaluate_images
     from prolip.data import ImageSet
 
     images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
@@ -32,7 +32,7 @@ def report(offline, tmp_path_factory):
     model = rename_classes(clf.model_, {"blue": HOSTILE})
     asked = [blotch(colour, 300 + i) for colour in COLOURS.values() for i in range(6)]
     labelled = ImageSet(asked, [2, 2, 2, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 2], list(model.classes))
-    answers = predict_labelled(model, labelled, clf.reading)
+    answers = evaluate_images(model, labelled, clf.reading)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(
         model_page(model, answers, title="<i>model</i>", source="a folder", curve="Not known."),
@@ -188,7 +188,7 @@ def test_two_hundred_classes(visit, tmp_path):
     y = np.repeat(np.arange(200), 4)
     model = fit_features(rows[y] + rng.normal(0, 2.0, (800, 64)), y, rows, "prolip", lam=0.5)
     path = tmp_path / "many.html"
-    answers = predict_held_out(model)
+    answers = evaluate_support(model)
     path.write_text(model_page(model, answers, title="many", source="x", curve="-"), encoding="utf-8")
     page, _ = visit(path)
     assert page.locator("#matrix tbody tr").count() == 40

@@ -14,7 +14,7 @@ from PIL import Image
 from feature_models import fit_features
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
-from prolip.api.evaluate import predict_held_out, predict_labelled
+from prolip.api.evaluate import evaluate_images, evaluate_support
 from prolip.api.inputs import read_labelled
 from prolip.methods import from_settings
 from prolip.methods.selection import cross_validate
@@ -102,16 +102,16 @@ def test_training_images_are_predicted_by_fits_without_them(offline, photos):
     clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos)
     model = clf.model_
     expected = cross_validate(from_settings(model.fitted.settings), model.support.task, seed=0)
-    held_out = predict_held_out(model)
+    held_out = evaluate_support(model)
     assert np.allclose(held_out.logits, expected.logits, atol=1e-4)
 
     labelled = read_labelled(str(photos / "train"), None, split="test", classes=model.classes)
-    answers = predict_labelled(model, labelled, clf.reading, out_of_fold=True)
+    answers = evaluate_images(model, labelled, clf.reading, held_out=True)
     assert answers.held_out.all()
     place = {key: i for i, key in enumerate(model.support.hashes)}
     order = [place[key] for key in clf.features(labelled.images).hashes]
     assert np.allclose(answers.logits, expected.logits[order], atol=1e-4)
-    plain = predict_labelled(model, labelled, clf.reading)
+    plain = evaluate_images(model, labelled, clf.reading)
     assert not np.allclose(plain.logits, answers.logits, atol=1e-2)
     assert plain.in_support.all()
     assert not plain.held_out.any()
@@ -122,7 +122,7 @@ def test_the_single_image_of_a_class_is_left_out(offline, photos):
         path.unlink()
     clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos)
     labelled = read_labelled(str(photos / "train"), None, split="test", classes=clf.model_.classes)
-    answers = predict_labelled(clf.model_, labelled, clf.reading, out_of_fold=True)
+    answers = evaluate_images(clf.model_, labelled, clf.reading, held_out=True)
     assert np.bincount(answers.y, minlength=3).tolist() == [6, 6, 0]
 
 
@@ -158,7 +158,7 @@ def test_few_and_many_classes_and_hostile_names(count):
         *(f"class {k}" for k in range(count)),
     ]
     model = fit_features(x, y, rows, "prolip", names[:count], lam=0.5)
-    page = model_page(model, predict_held_out(model), title="<b>", source="&", curve="Not known.")
+    page = model_page(model, evaluate_support(model), title="<b>", source="&", curve="Not known.")
     assert data_of(page)["classes"] == names[:count]
     assert "<img src=x" not in page
     assert "<script>alert" not in page

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from prolip import methods
 from prolip.api.model import AdaptedModel
-from prolip.api.support import make_task, prompt_names
 from prolip.core import UsageError
 from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
@@ -26,7 +25,7 @@ def rename_classes(model: AdaptedModel, names: Mapping[str, str]) -> AdaptedMode
     if twice := next((name for name in classes if list(map(str, classes)).count(str(name)) > 1), None):
         raise UsageError(f"class {twice!r} exists already: choose another name")
     in_prompts = model.recipe.prompt_names
-    prompt_names(replace(model.recipe, prompt_names={}), classes)  # refuses names that read alike
+    replace(model.recipe, prompt_names={}).names_in_prompts(classes)  # refuses names that read alike
     kept = {name: words for name, words in in_prompts.items() if name not in names}
     kept |= {new: in_prompts.get(old, old) for old, new in names.items()}
     text = replace(model.text, classes=tuple(map(str, classes)))
@@ -37,6 +36,6 @@ def rename_classes(model: AdaptedModel, names: Mapping[str, str]) -> AdaptedMode
     )  # fmt: skip
     support, task = model.support, model.support.task
     if task is not None:
-        support = replace(support, task=make_task(model.encoder, task.x, task.y, text, task.groups))
+        support = replace(support, task=replace(task, text=text))
     recipe = replace(model.recipe, prompt_names=kept)
     return replace(model, recipe=recipe, fitted=fitted, classes=tuple(classes), text=text, support=support)

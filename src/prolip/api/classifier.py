@@ -16,11 +16,10 @@ import numpy as np
 from prolip import encoders
 from prolip.api import predict as prediction
 from prolip.api import save as saving
-from prolip.api.inputs import as_images, read_labelled
+from prolip.api.inputs import ReadOptions, as_images, encode, open_store, read_labelled
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictionRun, PredictOptions
 from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
-from prolip.api.support import ReadOptions, encode, open_store
 from prolip.core import Fitted, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array, softmax
@@ -234,24 +233,23 @@ class FewShotClassifier(Parameters):
         With `held_out`, training images are predicted by fits that did not see them. Without images, the
         report is on all of the training images.
         """
-        from prolip.api.evaluate import Report, predict_held_out, predict_labelled
+        from prolip.api.evaluate import evaluate_images, evaluate_support
 
         model = self._model()
         if images is None:
-            return Report.of(model, predict_held_out(model))
+            return evaluate_support(model)
         labelled = self._labelled(images, labels, None, "test")
         with self._progress() as bar:
-            predictions = predict_labelled(
-                model, labelled, self.reading, bar("encoding images"), out_of_fold=held_out
-            )
-        if seen := int((predictions.in_support & ~predictions.held_out).sum()):
+            progress = bar("encoding images")
+            report = evaluate_images(model, labelled, self.reading, progress, held_out=held_out)
+        if seen := int((report.in_support & ~report.held_out).sum()):
             warnings.warn(
                 f"{seen} of these images {'was' if seen == 1 else 'were'} in the training set: the accuracy "
                 "is optimistic",
                 TrainingImagesWarning,
                 stacklevel=2 if held_out else 3,
             )
-        return Report.of(model, predictions)
+        return report
 
     def check(self, images: Any, labels: Any = None, *, test: Any = None) -> Check:
         """Find wrong labels, duplicates, and images of no class among training images.

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from prolip.api.fit import read_support
+from prolip.api.inputs import ReadOptions
 from prolip.api.recipe import Recipe
-from prolip.api.support import ReadOptions, read_support
 from prolip.core import InputError, Task, UsageError
 from prolip.data import ImageSet
 from prolip.encoders import Encoder, check_model, is_packaged

@@ -1,22 +1,41 @@
-"""Fit a model: from labelled images, from class names, or from a support set."""
+"""Fit a model: from labelled images to a support set, and from that to an `AdaptedModel`.
+
+images = read_labelled("photos/train", split="train")
+support = read_support(encoder, images, recipe, reading)         # sampled, encoded, without copies
+model = fit_support(encoder, recipe, images.classes, support)
+"""
+
+from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from prolip.api.model import AdaptedModel, Support
+import numpy as np
+
+from prolip.api.inputs import ReadOptions, encode, image_name
+from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
-from prolip.api.support import ReadOptions, class_text, encode, read_support
-from prolip.core import Fitted, Projected, Task, UsageError
+from prolip.core import InputError, Projected, UsageError
 from prolip.core.arguments import as_text
+from prolip.core.arrays import Array
 from prolip.core.errors import Parameter
 from prolip.core.names import normalize_name
-from prolip.data import ImageSet
+from prolip.data import ImageSet, sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
-from prolip.io.progress import Progress
-from prolip.methods import Method, create
+from prolip.evaluate.near_copies import SIGNATURE_SIDE, merge, near_copy_groups, open_signature
+from prolip.features import Extraction
+from prolip.io.progress import Progress, counted
+from prolip.methods import create
+
+SHOWN_CONFLICTS = 5
+
+
+class DuplicateWarning(UserWarning):
+    """Images occur more than once, in one class or in two."""
 
 
 def fit_images(
@@ -41,7 +60,7 @@ def fit_images(
         )
     support = read_support(encoder, images, recipe, reading, progress)
     model = fit_support(encoder, recipe, images.classes, support, training)
-    return model if unlabelled is None else learn_from_pool(model, unlabelled, reading, progress)
+    return model if unlabelled is None else use_unlabelled(model, unlabelled, reading, progress)
 
 
 def fit_names(encoder: Encoder, recipe: Recipe, classes: Sequence[str]) -> AdaptedModel:
@@ -52,7 +71,7 @@ def fit_names(encoder: Encoder, recipe: Recipe, classes: Sequence[str]) -> Adapt
     names = [normalize_name(as_text(name, "a class")) for name in classes]
     if len(names) < 2:
         raise UsageError(f"at least two classes are needed, got {len(names)}")
-    text = class_text(encoder, recipe, names)
+    text = recipe.class_text(encoder, names)
     settings = create("zero_shot").to_settings()
     seconds = time.perf_counter() - started
     report: dict[str, Any] = {"scale": encoder.scale, "parameters": 0, "seconds": seconds}
@@ -62,24 +81,46 @@ def fit_names(encoder: Encoder, recipe: Recipe, classes: Sequence[str]) -> Adapt
     return AdaptedModel(encoder, recipe, fitted, tuple(names), text, Confidence(), Support((), None), report)
 
 
-def learn_from_pool(
-    model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
-) -> AdaptedModel:
-    """Use unlabelled images where that helps held-out labelled ones."""
-    from prolip.evaluate.unlabelled import learn_from
+def read_support(
+    encoder: Encoder,
+    images: ImageSet,
+    recipe: Recipe,
+    reading: ReadOptions,
+    progress: Progress | None = None,
+) -> Support:
+    """Sample images, encode them, and make a support set of those that are not copies."""
+    recipe.names_in_prompts(images.classes)  # refuses names before any image is encoded
+    warn_of_short_classes(images.labels, recipe.shots)
+    sample = images.subset(sample_few_shot(images.labels, recipe.shots, recipe.seed))
+    extraction = encode(encoder, sample.images, reading, range(recipe.views), progress)
+    support = make_support(encoder, recipe, sample, extraction)
+    if copies := len(extraction.hashes) - len(support.hashes):
+        warnings.warn(f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4)
+    return support
 
-    extraction = encode(model.encoder, images, reading, progress=progress)
-    known = set(model.support.hashes)
-    fresh = [i for i, key in enumerate(extraction.hashes) if key not in known]
-    started, task = time.perf_counter(), model.support.require_task()
-    pool = extraction.features[0, fresh]
-    learned = learn_from(model.fitted, model.confidence, task, pool, seed=model.recipe.seed)
-    summary = {"images": len(fresh), **vars(learned.evidence), "seconds": time.perf_counter() - started}
-    support = replace(model.support, skipped=(*model.support.skipped, *extraction.bad))
-    report = {**model.report, "scale": getattr(learned.fitted, "scale", None), "unlabelled": summary}
-    return replace(
-        model, fitted=learned.fitted, confidence=learned.confidence, support=support, report=report
-    )
+
+def make_support(
+    encoder: Encoder, recipe: Recipe, images: ImageSet, extraction: Extraction, old: Support | None = None
+) -> Support:
+    """Make a support set of images that were encoded, without copies, after the images of an `old` one."""
+    task = None if old is None else old.task
+    hashes = () if old is None else old.hashes
+    known = {} if task is None else dict(zip(hashes, task.y.tolist(), strict=True))
+    fresh = _new_images(extraction.hashes, images.subset(extraction.kept), known)
+    new = images.subset([extraction.kept[i] for i in fresh])
+    x, y = extraction.features[:, fresh], np.array(new.labels, int)
+    groups = np.array(range(len(new)) if new.groups is None else new.group_numbers(), int)
+    if task is not None:
+        x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
+        groups = np.concatenate([task.groups, groups + task.groups.max() + 1])
+    if lost := sorted(set(images.labels) - set(y.tolist())):
+        raise InputError(
+            f"class {images.classes[lost[0]]!r} has no image left: all are unreadable, or in another class"
+        )
+    groups = merge(_near_copy_groups(x[0], y, new.images), groups)
+    task = make_task(encoder, x, y, recipe.class_text(encoder, images.classes), groups)
+    new_hashes = tuple(extraction.hashes[i] for i in fresh)
+    return Support(hashes + new_hashes, task, tuple(extraction.bad))
 
 
 def fit_support(
@@ -89,10 +130,11 @@ def fit_support(
     support: Support,
     progress: Progress | None = None,
 ) -> AdaptedModel:
-    """Fit a model on a support set, and calibrate it."""
+    """Fit a model on a support set, and calibrate it on predictions for held-out images of it."""
     method, task = recipe.create(), support.require_task()
     if recipe.calibrate:
-        fitted, confidence = fit_and_calibrate(method, task, recipe.seed, progress)
+        fitted, held_out = method.fit_held_out(task, progress, recipe.seed)
+        confidence = Confidence.of(fitted, task, held_out)
     else:
         fitted, confidence = method.fit(task, progress), Confidence()
     report = {
@@ -109,9 +151,57 @@ def fit_support(
     return AdaptedModel(encoder, recipe, fitted, tuple(classes), task.text, confidence, support, report)
 
 
-def fit_and_calibrate(
-    method: Method, task: Task, seed: int, progress: Progress | None = None
-) -> tuple[Fitted, Confidence]:
-    """Fit the support set, and calibrate on predictions for held-out images of it."""
-    fitted, held_out = method.fit_held_out(task, progress, seed)
-    return fitted, Confidence.of(fitted, task, held_out)
+def use_unlabelled(
+    model: AdaptedModel, images: Any, reading: ReadOptions, progress: Progress | None = None
+) -> AdaptedModel:
+    """Use unlabelled images where that helps held-out labelled ones."""
+    from prolip.evaluate.unlabelled import fit_with_pool
+
+    extraction = encode(model.encoder, images, reading, progress=progress)
+    known = set(model.support.hashes)
+    fresh = [i for i, key in enumerate(extraction.hashes) if key not in known]
+    started, task = time.perf_counter(), model.support.require_task()
+    pool = extraction.features[0, fresh]
+    fitted, confidence, evidence = fit_with_pool(
+        model.fitted, model.confidence, task, pool, seed=model.recipe.seed
+    )
+    summary = {"images": len(fresh), **vars(evidence), "seconds": time.perf_counter() - started}
+    report = {**model.report, "scale": getattr(fitted, "scale", None), "unlabelled": summary}
+    support = replace(model.support, skipped=(*model.support.skipped, *extraction.bad))
+    return replace(model, fitted=fitted, confidence=confidence, support=support, report=report)
+
+
+def _near_copy_groups(x: Array, y: Array, images: Sequence[Any]) -> Array:
+    """Number the groups [n] of near-copies by features x [n, width].
+
+    `images` are the last of the n images, which can be opened; those of a saved model cannot.
+    """
+    unknown, old = np.zeros((SIGNATURE_SIDE, SIGNATURE_SIDE), np.float32), len(x) - len(images)
+    return near_copy_groups(x, y, lambda i: unknown if i < old else open_signature(images[i - old]))
+
+
+def _new_images(hashes: Sequence[bytes], images: ImageSet, known: dict[bytes, int]) -> list[int]:
+    """Return which images are not copies of others, byte for byte; warn of those in two classes.
+
+    `known` has the class of each image of the model by its hash.
+    """
+    fresh: list[int] = []
+    first = {key: (label, "an image of the model") for key, label in known.items()}
+    conflicts = []
+    for i, (key, label) in enumerate(zip(hashes, images.labels, strict=True)):
+        name = image_name(images.images[i], i)
+        if key not in first:
+            fresh.append(i)
+            first[key] = label, name
+        elif first[key][0] != label:
+            other = f"{first[key][1]} ({images.classes[first[key][0]]})"
+            conflicts.append(f"{name} ({images.classes[label]}) is {other}")
+    if conflicts:
+        more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" * (len(conflicts) > SHOWN_CONFLICTS)
+        warnings.warn(
+            f"in two classes, and counted for the class named last: {counted(len(conflicts))}: "
+            f"{'; '.join(conflicts[:SHOWN_CONFLICTS])}{more}. Delete the wrong one of each",
+            DuplicateWarning,
+            stacklevel=5,
+        )
+    return fresh

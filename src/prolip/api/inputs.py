@@ -1,9 +1,14 @@
-"""Images and labels in every form that users have them in, as one `ImageSet`."""
+"""Images and labels in every form that users have them in, as one `ImageSet`; and their features."""
+
+from __future__ import annotations
 
 import io
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -15,7 +20,48 @@ from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
 from prolip.data.inputs import images_in, is_source
+from prolip.encoders import Encoder
+from prolip.features import Extraction, FeatureStore, extract
 from prolip.features.images import FILE_LIMIT, is_single_image
+from prolip.io.files import cache_dir, readable
+from prolip.io.progress import Progress
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How images are read and where their features are stored; see `extract`."""
+
+    store: FeatureStore | None = None
+    skip_bad: bool | float = False
+
+
+def open_store(folder: str | Path | bool | None) -> FeatureStore | None:
+    """Open the store in a folder, that of the user for None and True, none for False; once per process."""
+    if folder is False:
+        return None
+    return _opened(None if folder in (None, True) else str(as_path(folder, "store")), cache_dir())
+
+
+@lru_cache(maxsize=8)
+def _opened(folder: str | None, user: Path) -> FeatureStore:
+    return FeatureStore(folder)
+
+
+def encode(
+    encoder: Encoder,
+    images: Any,
+    reading: ReadOptions,
+    views: Sequence[int] = (0,),
+    progress: Progress | None = None,
+) -> Extraction:
+    """Compute the features of images before the projection; encode what the store does not have."""
+    return extract(encoder, as_images(images), views=views, progress=progress, **vars(reading))
+
+
+def image_name(source: Any, place: int) -> str:
+    """Return the path of an image, its name in an archive or a table, or its number from 1 on."""
+    named = isinstance(source, (str, os.PathLike, LazyImage))
+    return readable(str(source)) if named else f"image {place + 1}"
 
 
 def read_labelled(

@@ -1,15 +1,17 @@
 """AdaptedModel: one immutable value with everything that a fit computed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prolip import methods
 from prolip.api.recipe import Recipe
-from prolip.core import Fitted, Projected, Task, Text, UsageError
+from prolip.core import Fitted, HeldOutPredictions, Projected, Task, Text, UsageError
 from prolip.core.arrays import Array, softmax, unit_rows
+from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
+from prolip.methods.selection import cross_validate
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,11 @@ class Support:
                 else "this model has no training images, only class names: add images first"
             )
         return self.task
+
+
+def make_task(encoder: Encoder, x: Array, y: Any, text: Text, groups: Any = None) -> Task:
+    """Build the task of features [V, n, width], labels [n] and groups [n]."""
+    return Task(x, y, text, encoder.head, encoder.scale, groups)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +64,22 @@ class AdaptedModel:
         """Create the method; refuse to import a module that only a saved file names."""
         methods.require_trusted([self.recipe.method, self.recipe.options])
         return self.recipe.create()
+
+    def task(self) -> Task:
+        """Return the support set, with text features if the method needs them."""
+        task = self.support.require_task()
+        needed = Capability.TEXT_FEATURES in self.method().needs
+        if needed and task.text.features is None:  # a saved model has only the text rows
+            text = self.recipe.class_text(self.encoder, self.classes)
+            task = replace(task, text=text)
+        return task
+
+    def held_out(self) -> HeldOutPredictions:
+        """Return predictions for held-out training images: those of the fit, or of fits with its settings."""
+        if self.confidence.held_out is not None:
+            return self.confidence.held_out
+        method = methods.from_settings(self.fitted.settings)
+        return cross_validate(method, self.task(), seed=self.recipe.seed)
 
     def logits(self, x: Array) -> Array:
         """Return calibrated logits [n, K] of features [n, width]."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from prolip.api.inputs import ReadOptions, encode
 from prolip.api.model import AdaptedModel
-from prolip.api.support import ReadOptions, encode
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 # The command line reads the declarations for `--help`: heavy modules are imported where they are used.
 if TYPE_CHECKING:
     from prolip import methods
+    from prolip.core import Text
     from prolip.encoders import Encoder
 
 T = TypeVar("T")
@@ -102,15 +103,20 @@ class Recipe:
 
         return tuple(as_templates(self.templates))
 
-    def prompt_names_of(self, classes: Sequence[Any]) -> list[str]:
-        """Return what prompts call each class; refuse a name that another class still has in them."""
+    def names_in_prompts(self, classes: Sequence[Any]) -> list[str]:
+        """Return what prompts call each class; refuse names that prompts cannot tell apart."""
         from prolip.core import UsageError
+        from prolip.data import class_names
 
         names = list(map(str, classes))
         taken = {self.prompt_names[name]: name for name in names if name in self.prompt_names}
         if twice := next((name for name in names if name in taken and name not in self.prompt_names), None):
             raise UsageError(f"the prompts still call class {taken[twice]!r} {twice!r}: choose another name")
-        return [self.prompt_names.get(name, name) for name in names]
+        return list(class_names(self.prompt_names.get(name, name) for name in names))
+
+    def class_text(self, encoder: Encoder, classes: Sequence[Any]) -> Text:
+        """Return the text rows of classes."""
+        return encoder.text(self.names_in_prompts(classes), self.prompts)
 
     def create(self) -> methods.Method:
         """Return the method with its options, which are checked once."""

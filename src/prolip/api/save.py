@@ -11,8 +11,7 @@ import numpy as np
 import prolip
 from prolip import encoders, methods
 from prolip.api import check_saved
-from prolip.api.model import AdaptedModel, Support
-from prolip.api.support import make_task
+from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.core import ModelError, SavedModelError, Text, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array

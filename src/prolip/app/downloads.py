@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from prolip.api import save
-from prolip.api.evaluate import predict_held_out
+from prolip.api.evaluate import evaluate_support
 from prolip.api.grow import learning_curve
 from prolip.api.model import AdaptedModel
 from prolip.app.figures import TrainedSnapshot
@@ -136,7 +136,7 @@ def _report(project: Project, trained: TrainedSnapshot) -> Made:
     from prolip.report import model_page
 
     model = trained.require_model()
-    held_out, ids = predict_held_out(model), trained.training.images
+    held_out, ids = evaluate_support(model), trained.training.images
     assert model.confidence.held_out is not None
     shown = [ids[i] for i in model.confidence.held_out.images]
     predictions = replace(

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from prolip.api.fit import fit_support
-from prolip.api.model import AdaptedModel, Support
+from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
-from prolip.api.support import make_task
 from prolip.app.encoding import ENCODE_BATCH, EncodedProject
 from prolip.app.figures import (
     TrainedSnapshot,

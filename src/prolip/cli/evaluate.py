@@ -12,7 +12,7 @@ from prolip.cli.parameters import CSV, HTML, argument, command, flag, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:
-    from prolip.api.evaluate import LabelledPredictions
+    from prolip.api.evaluate import Report
     from prolip.evaluate.figures import Figures
 
 
@@ -52,10 +52,10 @@ def evaluate(
     if report is not None:  # the page shows predictions by fits that did not see the images
         page = clf.report(images) if evaluation.duplicates else evaluation
         write_page(report, clf, page, saved.path.resolve().name, source)
-    report_skipped(evaluation.labelled.skipped)
+    report_skipped(evaluation.skipped)
     written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
     if OUTPUT.get().json:
-        each = {"predictions": _per_image(evaluation.labelled)} if per_image else {}
+        each = {"predictions": _per_image(evaluation)} if per_image else {}
         print_json({**evaluation.figures.to_json(), **written, **each})
         return
     _show(evaluation.figures)
@@ -83,7 +83,7 @@ def _show(figures: Figures) -> None:
     )
 
 
-def _per_image(labelled: LabelledPredictions) -> list[dict[str, Any]]:
+def _per_image(labelled: Report) -> list[dict[str, Any]]:
     """Return label, prediction and probability of every image that can be read."""
     names, classes = labelled.names, labelled.predictions.classes
     rows = replace(labelled.predictions, rejected=None).to_json()

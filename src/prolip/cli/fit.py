@@ -231,7 +231,7 @@ def _next_step(clf: FewShotClassifier, source: str, run: str, name: str) -> str:
         return f"[bold]{run} add {name} DIR[/] with {counted(short)} more, for {ENOUGH} of each class"
     pairs = zip(figures.per_class or [None] * len(counts), counts, strict=True)
     known = [(accuracy, label) for accuracy, (label, _) in pairs if accuracy is not None]
-    suspicious = [] if clf.confidence_.held_out is None else clf.report().labelled.label_errors()
+    suspicious = [] if clf.confidence_.held_out is None else clf.report().label_errors()
     if len(suspicious) > SUSPICIOUS * figures.images:
         why = f"{counted(len(suspicious), 'label')} may be wrong"
         return f"[bold]{run} check {place} --report check.html[/] ({why})"

@@ -51,10 +51,10 @@ def report(
     clf = saved.load(settings)
     evaluation = clf.report(None if source is None else tables.labelled(source, "test"))
     write_page(out, clf, evaluation, saved.path.resolve().name, source or "its training images")
-    labelled, figures = evaluation.labelled, evaluation.figures
-    report_skipped(labelled.skipped)
+    figures = evaluation.figures
+    report_skipped(evaluation.skipped)
     if OUTPUT.get().json:
-        print_json({**figures.to_json(), "held_out": int(labelled.held_out.sum()), "out": str(out)})
+        print_json({**figures.to_json(), "held_out": int(evaluation.held_out.sum()), "out": str(out)})
         return
     console().print(
         f"accuracy [bold]{percent(figures.accuracy)} %[/] on {counted(figures.images)} "
@@ -67,7 +67,7 @@ def write_page(path: Path, clf: FewShotClassifier, evaluation: Report, title: st
     from prolip.io.writing import write_text
     from prolip.report import model_page
 
-    page = model_page(clf.model_, evaluation.labelled, title=title, source=source, curve=_curve(clf))
+    page = model_page(clf.model_, evaluation, title=title, source=source, curve=_curve(clf))
     write_text(path, page)
 
 

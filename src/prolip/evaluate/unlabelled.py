@@ -29,12 +29,11 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, cross_entropy, row_lengths
-from prolip.evaluate import metrics
 from prolip.evaluate.calibration import fit_temperature
 from prolip.evaluate.clusters import Axes, Gaussians, fit_gaussians, recognise
 from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.metrics import accuracy
 from prolip.evaluate.out_of_distribution import OutOfDistribution
-from prolip.methods.base import Method
 from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import parallel_matmul, single_thread
 
@@ -60,28 +59,57 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
-    """A model and its confidence after a pool, unchanged if the evidence is against it."""
+class Pool:
+    """Unlabelled images beside the support set, in principal axes."""
 
-    fitted: Fitted
-    confidence: Confidence
-    evidence: Evidence
+    axes: Axes
+    x: Array  # features [m, width]
+    f: Array  # coordinates [m, r]
+    weights: Array  # how likely each is in-distribution [m]
+    support: Array  # coordinates of the support set [n, r]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def sample(self) -> "Pool":
+        """Return the images that folds use."""
+        some = slice(None, None, -(-len(self) // MAX_FOLD_POOL))
+        return replace(self, x=self.x[some], f=self.f[some], weights=self.weights[some])
+
+    def cluster(self, images: Array, y: Array, logits: Array) -> Gaussians:
+        """Fit Gaussians to support images with labels y, and to the pool with calibrated logits [m, K]."""
+        return fit_gaussians(self.support[images], y, self.f, logits, self.weights)
 
 
 @single_thread()
-def learn_from(fitted: Fitted, confidence: Confidence, task: Task, x: Array, seed: int = 0) -> Learned:
-    """Use features x [n, width] of unlabelled images to improve a model that was fitted on `task`."""
-    pool, refusal = _pool(fitted, confidence, task, x)
-    if pool is None or not isinstance(fitted, Projected):
-        no_matrix = f"{fitted.method} has no matrix that a pool could change"
-        return Learned(fitted, confidence, Evidence(False, refusal or no_matrix))
-    plain = fitted.logits(x) / confidence.temperature
-    gaussians = fit_gaussians(pool.support, task.y, pool.f, plain, pool.weights)
-    evaluation = _evaluate(pool, task, confidence, gaussians, seed)
-    if not evaluation.evidence.used:
-        return Learned(fitted, confidence, evaluation.evidence)
-    learned = move(fitted, pool.axes, gaussians, confidence.temperature, x, task.n)
-    return Learned(learned, Confidence.of(learned, task, evaluation.held_out), evaluation.evidence)
+def fit_with_pool(
+    fitted: Fitted, confidence: Confidence, task: Task, x: Array, seed: int = 0
+) -> tuple[Fitted, Confidence, Evidence]:
+    """Use features x [n, width] of unlabelled images to improve a model that was fitted on `task`.
+
+    The model and its confidence come back unchanged if the evidence is against the pool.
+    """
+    weights = (confidence.out_of_distribution or OutOfDistribution.of(task)).weights(x, task.linear)
+    least = max(MIN_POOL, MIN_POOL_PER_CLASS * task.classes)
+    if not isinstance(fitted, Projected):
+        why = f"{fitted.method} has no matrix that a pool could change"
+        return fitted, confidence, Evidence(False, why)
+    if weights.sum() < least:
+        why = f"{weights.sum():.0f} in-distribution images are too few, it takes {least}"
+        return fitted, confidence, Evidence(False, why)
+    inputs = [_inputs(fitted, features) for features in (task.x[0], x)]
+    axes = Axes.of(np.concatenate(inputs), task.classes)
+    pool = Pool(axes, x, axes(inputs[1]), weights, axes(inputs[0]))
+    gaussians = pool.cluster(np.arange(task.n), task.y, fitted.logits(x) / confidence.temperature)
+    held_out = _predict_with_pool(fitted, confidence, task, pool.sample(), seed)
+    if len(held_out):
+        evidence = _compare(confidence, held_out, task, gaussians)
+    else:
+        evidence = _recognition(pool, task, gaussians)
+    if not evidence.used:
+        return fitted, confidence, evidence
+    moved = move(fitted, axes, gaussians, confidence.temperature, x, task.n)
+    return moved, Confidence.of(moved, task, held_out), evidence
 
 
 def move(
@@ -119,110 +147,64 @@ def move(
     return replace(moved, scale=0.5 * fitted.scale / temperature * longer / ratio, fit_scale=None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pool:
-    """Unlabelled images beside the support set, in principal axes."""
-
-    axes: Axes
-    x: Array  # features [m, width]
-    f: Array  # coordinates [m, r]
-    weights: Array  # how likely each is in-distribution [m]
-    support: Array  # coordinates of the support set [n, r]
-    method: Method  # of the model, with its settings
-
-
-@dataclass(frozen=True, eq=False)
-class _Evaluation:
-    evidence: Evidence
-    held_out: HeldOutPredictions  # with the pool
-
-
-def _pool(fitted: Fitted, confidence: Confidence, task: Task, x: Array) -> tuple[_Pool | None, str]:
-    """Return the pool, or why it cannot be used."""
+def _predict_with_pool(
+    fitted: Projected, confidence: Confidence, task: Task, pool: Pool, seed: int
+) -> HeldOutPredictions:
+    """Predict the images of each fold by a fit on the rest, and the clusters of the pool with it."""
     method = methods.from_settings(fitted.settings)
-    if method.trains_tower:
-        return None, f"{fitted.method} trains the encoder, and takes too long for cross-validation"
-    out_of_distribution = confidence.out_of_distribution or OutOfDistribution.of(task)
-    weights = out_of_distribution.weights(x, task.linear)
-    least = max(MIN_POOL, MIN_POOL_PER_CLASS * task.classes)
-    if weights.sum() < least:
-        return None, f"{weights.sum():.0f} in-distribution images are too few, it takes {least}"
-    inputs = [_inputs(fitted, features, task) for features in (task.x[0], x)]
-    axes = Axes.of(np.concatenate(inputs), task.classes)
-    return _Pool(axes, x, axes(inputs[1]), weights, axes(inputs[0]), method), ""
-
-
-def _evaluate(
-    pool: _Pool, task: Task, confidence: Confidence, gaussians: Gaussians, seed: int
-) -> _Evaluation:
-    """Compare held-out predictions with and without the pool."""
-    some = slice(None, None, -(-len(pool.f) // MAX_FOLD_POOL))
-    f, weights, x = pool.f[some], pool.weights[some], pool.x[some]
-    images, before, after = [], [], []
-    for rest, own in fold_parts(task, seed):
-        logits = pool.method.fit(task.subset(rest)).logits(np.concatenate([x, task.x[0, own]]))
-        logits = logits / confidence.temperature
-        own_logits, held_out_f = logits[len(x) :], pool.support[own]
-        found = fit_gaussians(pool.support[rest], task.y[rest], f, logits[: len(x)], weights)
-        share = len(x) / (len(x) + len(rest))
-        after.append((own_logits + share * found.scores(held_out_f)) / 2)
-        images.append(own)
-        before.append(own_logits)
+    logits: list[Array] = []
+    images: list[Array] = []
+    for rest, held in fold_parts(task, seed):
         if sum(map(len, images)) >= MIN_HELD_OUT:
             break
-    if not images:
-        return _evaluate_one_shot(pool, task, gaussians)
-    order = np.concatenate(images).argsort()
-    held_out = np.concatenate(images)[order]
-    alone = _model_logits(confidence, held_out, np.concatenate(before)[order])
-    return _compare(alone, np.concatenate(after)[order], held_out, task, gaussians)
+        model = method.fit(task.subset(rest))
+        of_pool, of_held = (model.logits(x) / confidence.temperature for x in (pool.x, task.x[0, held]))
+        gaussians = pool.cluster(rest, task.y[rest], of_pool)
+        share = len(pool) / (len(pool) + len(rest))
+        logits.append((of_held + share * gaussians.scores(pool.support[held])) / 2)
+        images.append(held)
+    places = np.concatenate([*images, np.zeros(0, int)])
+    order = places.argsort()
+    rows = np.concatenate([*logits, np.zeros((0, task.classes))])[order]
+    return HeldOutPredictions(rows, task.y[places[order]], places[order])
 
 
-def _model_logits(confidence: Confidence, images: Array, refitted: Array) -> Array:
-    """Return the calibrated logits of the fit itself for held-out images, where it has them."""
-    known = confidence.held_out
-    if known is None or not np.isin(images, known.images).all():
-        return refitted
-    return known.logits[np.searchsorted(known.images, images)] / confidence.temperature
-
-
-def _compare(alone: Array, joint: Array, images: Array, task: Task, gaussians: Gaussians) -> _Evaluation:
-    """Compare logits [h, K] for held-out images, those of the model alone and those with the pool."""
-    y = task.y[images]
-    weights = task.weights[images]
+def _compare(confidence: Confidence, joint: HeldOutPredictions, task: Task, gaussians: Gaussians) -> Evidence:
+    """Compare predictions for held-out images with the pool to those of the model alone."""
+    alone, y, weights = confidence.held_out, joint.y, task.weights[joint.images]
+    assert alone is not None
+    both = [alone.logits[np.searchsorted(alone.images, joint.images)] / confidence.temperature, joint.logits]
     shares = weights * np.maximum(gaussians.counts[y].astype(np.float64), 1e-6)
     shares /= shares.sum()
-    temperatures = [fit_temperature(logits, y, shares * weights.sum()) for logits in (alone, joint)]
-    gains = cross_entropy(alone / temperatures[0], y) - cross_entropy(joint / temperatures[1], y)
+    losses = [
+        cross_entropy(logits / fit_temperature(logits, y, shares * weights.sum()), y) for logits in both
+    ]
+    gains = losses[0] - losses[1]
     gain = float(shares @ gains)
     error = float(np.sqrt(np.square(shares * (gains - gain)).sum()))
-    before, after = (metrics.accuracy(logits, y, weights) for logits in (alone, joint))
+    before, after = (accuracy(logits, y, weights) for logits in both)
     of = "" if len(y) == task.n else f" on {len(y)} of {task.n} images"
     used = gain >= MARGIN * error
     why = (
         f"held-out accuracy{of} {100 * before:.1f} % alone, {100 * after:.1f} % together; the probabilities "
         f"of the labels {'rise' if used else 'do not rise'} beyond chance"
     )
-    evidence = Evidence(used, why, len(y), before, after, gain, error)
-    return _Evaluation(evidence, HeldOutPredictions(joint, y, images))
+    return Evidence(used, why, len(y), before, after, gain, error)
 
 
-def _evaluate_one_shot(pool: _Pool, task: Task, gaussians: Gaussians) -> _Evaluation:
+def _recognition(pool: Pool, task: Task, gaussians: Gaussians) -> Evidence:
     """Check whether the clusters recognise the labelled images, of which none can be held out."""
     correct = recognise(gaussians, pool.f, pool.weights, pool.support, task.y)
     count = int((~np.isnan(correct)).sum())
     share = float(np.nansum(correct)) / max(count, 1)
     known = f"{100 * share:.0f} % of {count} labelled images"
     why = f"the clusters of the pool recognise {known} without seeing them"
-    nothing = HeldOutPredictions(np.zeros((0, task.classes)), task.y[:0], np.zeros(0, int))
-    return _Evaluation(Evidence(share >= 0.5, why, count, None, share), nothing)
+    return Evidence(share >= 0.5, why, count, None, share)
 
 
-def _inputs(fitted: Fitted, x: Array, task: Task | None = None) -> Array:
-    """Return what the matrix of a model multiplies; for other models, features before the projection."""
-    if isinstance(fitted, Projected):
-        return fitted.head.split(x)[0] if fitted.adapter is None else fitted.head(x)
-    return x if task is None else task.linear.split(x)[0]
+def _inputs(fitted: Projected, x: Array) -> Array:
+    """Return what the matrix of a model multiplies."""
+    return fitted.head.split(x)[0] if fitted.adapter is None else fitted.head(x)
 
 
 def _embedded(fitted: Projected, x: Array) -> Array:

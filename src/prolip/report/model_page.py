@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.evaluate import LabelledPredictions, figures
+from prolip.api.evaluate import Report
 from prolip.api.model import AdaptedModel
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
@@ -26,15 +26,13 @@ THUMBNAILS = 2000  # at most
 CALIBRATION_BINS = 10
 
 
-def model_page(
-    model: AdaptedModel, labelled: LabelledPredictions, *, title: str, source: str, curve: Curve | str
-) -> str:
+def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str, curve: Curve | str) -> str:
     """Make the HTML of a report on predictions for labelled images.
 
     `title` and `source` are the names of the model and of the images; `curve` is the learning curve, or why
     there is none.
     """
-    found, p = figures(model, labelled), labelled.probabilities
+    found, p = labelled.figures, labelled.probabilities
     counts = metrics.confusion(p, labelled.y)
     best, confidence = labelled.predictions.best, labelled.predictions.confidence
     wrong = best != labelled.y
@@ -79,7 +77,7 @@ def curve_page(curve: Curve, *, title: str) -> str:
     return page(title, lead, [_learning_curve(curve)])
 
 
-def _lead(model: AdaptedModel, labelled: LabelledPredictions, source: str) -> str:
+def _lead(model: AdaptedModel, labelled: Report, source: str) -> str:
     n, held_out, seen = len(labelled.y), int(labelled.held_out.sum()), int(labelled.in_support.sum())
     about = f"{len(model.classes)} classes, evaluated on {n} images of {source}."
     if held_out == n:
@@ -145,7 +143,7 @@ def _mistakes(suspicious: list[int], surest: list[int], unsure: list[int], has_i
     return join("" if has_images else section("Images", note=hint), labels, mistakes, right)
 
 
-def _classes(model: AdaptedModel, labelled: LabelledPredictions, counts: Array) -> Html:
+def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
     totals, predicted, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
     f1, before = metrics.f1_scores(counts), metrics.per_class_accuracy(labelled.zero_shot, labelled.y)
     task = model.support.task
