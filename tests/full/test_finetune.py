@@ -169,6 +169,16 @@ def test_the_pull_to_the_pretrained_weights_works(encoders):
     assert moved(10.0) < 0.5 * moved(0.0)
 
 
+def test_other_classes_are_read_by_the_text_tower_that_was_trained(encoders):
+    task, _ = tower_task(encoders["vit"])
+    other = encoders["vit"].text(["cat", "dog"], task.templates)
+    for name, same in (("clip_lora", False), ("full", True)):
+        fitted = methods.create(name, epochs=4, batch_size=12, lr=0.02).fit(task)
+        rows = fitted.with_text(other).text.rows
+        assert_close(rows, fitted.encoder_for(None).text(["cat", "dog"], task.templates).rows, atol=1e-5)
+        assert np.allclose(rows, other.rows, atol=1e-3) == same
+
+
 def test_lora_without_peft(encoders, monkeypatch):
     task, _ = tower_task(encoders["vit"])
     monkeypatch.setitem(sys.modules, "peft", None)

@@ -10,11 +10,11 @@ from torch.nn.functional import normalize
 from closeness import assert_close
 from prolip import methods
 from prolip.core import InputError, Task, Text, UsageError
-from prolip.core.arrays import to_numpy, to_torch, unit_rows
+from prolip.core.arrays import to_torch, unit_rows
 from prolip.encoders import load
 from prolip.research.towers.coop import ContextProblem, project
 from prolip.research.towers.coupled_prompts import Coupling
-from prolip.research.towers.plot import Matching, sinkhorn, transport_logits
+from prolip.research.towers.plot import sinkhorn, transport_logits
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 from prolip.research.towers.tower_method import ModelError
 from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
@@ -235,12 +235,12 @@ def test_plot_with_one_prompt_and_one_place_is_a_cosine():
     g = torch.Generator().manual_seed(0)
     places, rows = torch.randn(4, 1, 8, generator=g), normalize(torch.randn(1, 3, 8, generator=g), dim=-1)
     expected = 10.0 * normalize(places[:, 0], dim=-1) @ rows[0].T
-    found = transport_logits(places, rows, 10.0, Matching(0.1, 100, pooled=False))
+    found = transport_logits(places, rows, 10.0, 0.1, 100, False)
     assert_close(found, expected, atol=1e-5, rtol=1e-5)
     # The whole picture stands before its one place: its own cosine is added.
     both = torch.cat([places.flip(0), places], dim=1)
     added = 10.0 * normalize(both[:, 0], dim=-1) @ rows[0].T
-    found = transport_logits(both, rows, 10.0, Matching(0.1, 100, pooled=True))
+    found = transport_logits(both, rows, 10.0, 0.1, 100, True)
     assert_close(found, expected + added, atol=1e-5, rtol=1e-5)
 
 
@@ -261,30 +261,6 @@ def test_local_features_are_those_of_the_library(encoders):
         k_proj_weight=pool.k_proj.weight, v_proj_weight=pool.v_proj.weight, need_weights=False,
     )  # fmt: skip
     assert_close(encoder.towers().embed_local(pixels), expected[1:].transpose(0, 1), atol=1e-4, rtol=1e-4)
-
-
-def test_cocoop_words_follow_the_image(encoders):
-    encoder = encoders["vit"]
-    task, _ = tower_task(encoder)
-    fitted = methods.create("cocoop", epochs=2, batch_size=4, lr=0.05).fit(task)
-    x = task.x[0]
-    z = unit_rows(encoder.head(x))
-    net = fitted.net
-    hidden = np.maximum(z @ net["0.weight"].T + net["0.bias"], 0)
-    shift = hidden @ net["2.weight"].T + net["2.bias"]
-    prompts = Layout(4, "end").prompts(encoder, CLASSES)
-    rows = [to_numpy(prompts.embed(to_torch(fitted.context + each))) for each in shift]
-    expected = np.stack([10.0 * z[i] @ rows[i].T for i in range(len(x))])
-    assert_close(fitted.logits(x), expected, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["coop", "prograd", "cocoop", "plot", "maple"])
-def test_computing_again_instead_of_keeping_changes_nothing(encoders, name):
-    task, pixels = tower_task(encoders["vit"])
-    options = {"epochs": 2, "batch_size": 4, "lr": 0.05, **({"depth": 3} if name == "maple" else {})}
-    kept, again = (methods.create(name, recompute=r, **options).fit(task) for r in (False, True))
-    x = kept.encoder_for(encoders["vit"]).encode(pixels)
-    assert_close(again.logits(x), kept.logits(x), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["vit", "hf"])
@@ -321,7 +297,7 @@ def test_wrong_use_raises(encoders):
         methods.create("maple", depth=9).fit(task)
     fitted = methods.create("coop", contexts=2, class_specific=True, epochs=0).fit(task)
     with pytest.raises(InputError):
-        fitted.with_text(task.text)
+        fitted.with_text(task.text.subset([1, 0]))
     with pytest.raises(InputError):
         methods.create("coop", contexts=2, epochs=0).fit(task).with_text(Text(np.eye(20)[:2]))
     without = tower_task(encoders["vit"])[0]

@@ -27,6 +27,7 @@ from full.tiny_models import CLASSES, TOWERS, write_folder
 from pictures import COLOURS, blotch
 from prolip import encoders, methods
 from prolip.core.arrays import Array, to_numpy
+from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.test_time import TPT
 from prolip.research.towers.tower_method import Batches, TowerTask
 from reference.closed_forms import Pair
@@ -371,9 +372,9 @@ def prograd(problem: TowerProblem) -> Pair:
 def cocoop(problem: TowerProblem) -> Pair:
     """Words shifted by a small net of the image's embedding, batches of one image; two epochs."""
     phrase, model = "a photo of a", problem.model
-    fitted = methods.create("cocoop", seed=SEED, epochs=0).fit(problem.task)
-    net = nn.Sequential(nn.Linear(20, 1), nn.ReLU(), nn.Linear(1, 24))  # D, D / 16 and De
-    net.load_state_dict({name: torch.tensor(p) for name, p in fitted.net.items()})
+    with torch.random.fork_rng([]):
+        torch.manual_seed(SEED)
+        net = nn.Sequential(nn.Linear(20, 1), nn.ReLU(), nn.Linear(1, 24))  # D, D / 16 and De
     prompts, context = Prompts(model, phrase, 4), start(model, phrase).requires_grad_()
     views, y = torch.stack([problem.images(view) for view in problem.crops]), problem.labels
 
@@ -431,11 +432,10 @@ def plot(problem: TowerProblem, pooled: bool = False) -> Pair:
 def maple(problem: TowerProblem, depth: int = 3) -> Pair:
     """Two words and their images in both towers, deeper ones in the next blocks; batches of 4, 5 epochs."""
     model, y, crops = problem.model, problem.labels, problem.crops_of(0.08)
-    fitted = methods.create("maple", seed=SEED, depth=depth, epochs=0).fit(problem.task)
-    made = fitted.coupling.state_dict()  # type: ignore[attr-defined]
+    first = start(model, "a photo of a")[:2]
+    made = Coupling.start(first, depth, problem.encoder.towers(), False, SEED).state_dict()
     state = {name: p.clone().requires_grad_() for name, p in made.items()}
     prompts, words = Prompts(model, "a photo of a", 2), [state[f"prompts.{j}"] for j in range(depth)]
-    assert torch.equal(words[0], start(model, "a photo of a")[:2])
 
     def logits(pixels: Array) -> Tensor:
         tokens = [words[j] @ state[f"maps.{j}.weight"].T + state[f"maps.{j}.bias"] for j in range(depth)]

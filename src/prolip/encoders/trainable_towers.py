@@ -8,9 +8,8 @@ needs; it is an error if the encoder does not offer it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.capabilities import Capability
@@ -84,17 +83,6 @@ class Towers:
             return embeddings[:, : output.shape[1]].to(output.dtype)
 
         with self.words.register_forward_hook(instead):
-            yield
-
-    @contextmanager
-    def checkpointed(self) -> Iterator[None]:
-        """Store only the input of each block, and compute the rest again in the backward pass."""
-        from torch.utils.checkpoint import checkpoint
-
-        with ExitStack() as undo:
-            for block in (*self.image_blocks, *self.text_blocks):
-                block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-                undo.callback(delattr, block, "forward")
             yield
 
 

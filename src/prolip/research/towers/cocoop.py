@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import Array, as_features, to_numpy, to_torch, unit_rows
-from prolip.encoders import Encoder
+from prolip.core import Task, Text
+from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
-from prolip.research.towers.prompt_tuning import Layout, Prompts, class_names
+from prolip.research.towers.prompt_tuning import Prompts
+from prolip.research.towers.tower_method import TowerFitted
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,11 +54,12 @@ class CoCoOp(CoOp):
     summary: ClassVar[str] = "CoOp with words that a small net shifts for each image"
     size: ClassVar[str] = "M x De + (D + De + 1) D / 16 + De"
 
-    def solve(self, task: Task, context: FitContext) -> Conditional:
+    def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Learn the context and the net."""
         problem = ContextProblem.of(self, task)
         net = self._net(problem)
 
+        from torch import no_grad
         from torch.nn.functional import cross_entropy
 
         def logits(z: Tensor) -> Tensor:
@@ -67,18 +68,23 @@ class CoCoOp(CoOp):
         def loss(batch: Batch) -> Tensor:
             return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
 
+        def fitted(text: Text) -> TowerFitted:
+            prompts, words = problem.prompts_of(text), problem.context.detach()
+
+            def scores(x: Array) -> Array:
+                z = to_torch(unit_rows(task.linear(x)), words.device)
+                parts = z.split(max(1, _PROMPTS_AT_ONCE // len(text)))
+                with no_grad():
+                    parts = [conditional_logits(prompts, words, net, part, task.scale) for part in parts]
+                return np.concatenate([to_numpy(part) for part in parts])
+
+            return TowerFitted(task.linear, text, task.scale, fitted, scores=scores)
+
         trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
-        towers, score = problem.prompts.towers, problem.validation_score(context.validation, logits)
+        score = problem.validation_score(context.validation, logits)
         with problem.views:
-            figures = self.train(
-                problem.task, towers, trained, loss, context.progress, validation_score=score
-            )
-        task, learned = problem.task, {name: to_numpy(p) for name, p in net.items()}
-        assert task.encoder is not None
-        words, layout, encoder = to_numpy(problem.context), problem.layout, task.encoder
-        return Conditional(
-            task.linear, task.text, task.scale, words, learned, layout, encoder, report=figures
-        )
+            figures = self.train(problem.task, trained, loss, context.progress, validation_score=score)
+        return replace(fitted(task.text), report=figures)
 
     def _net(self, problem: ContextProblem) -> dict[str, nn.Parameter]:
         """Create W1, c1, W2 and c2 with torch's own initial values."""
@@ -101,33 +107,3 @@ def conditional_logits(
     shift = hidden @ net["2.weight"].T + net["2.bias"]
     rows = prompts.embed(context + shift[:, None, None])  # [B, K, D]
     return scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]
-
-
-@dataclass(frozen=True, eq=False)
-class Conditional(Fitted):
-    """Class texts that depend on the image; predictions need the text tower."""
-
-    head: Head
-    text: Text  # hand-written, for their names
-    scale: float
-    context: Array
-    net: dict[str, Array]
-    layout: Layout
-    encoder: Encoder
-
-    def logits(self, x: Any) -> Array:
-        """Compute scores [m, K], each image against its own text rows, a few images at a time."""
-        names, encoder = class_names(self.text, self.method), self.encoder
-        z = unit_rows(self.head(as_features(x, "features")))
-        prompts = self.layout.prompts(encoder, names)
-        net = {name: to_torch(p, encoder.device) for name, p in self.net.items()}
-        context = to_torch(self.context, encoder.device)
-        size = max(1, _PROMPTS_AT_ONCE // len(names))
-        parts = (to_torch(z[start : start + size], encoder.device) for start in range(0, len(z), size))
-        scores = [conditional_logits(prompts, context, net, part, self.scale) for part in parts]
-        return np.concatenate([to_numpy(score) for score in scores])
-
-    def with_text(self, text: Any) -> Conditional:
-        """Use the same context and net with other class names."""
-        class_names(text, self.method)
-        return replace(self, text=text)

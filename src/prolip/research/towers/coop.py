@@ -48,7 +48,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from prolip.core import Fitted, Task, Text, UsageError
+from prolip.core import InputError, Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.core.errors import check_name
@@ -58,13 +58,12 @@ from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
     POSITIONS,
     Layout,
-    Prompted,
     Prompts,
     PromptTuning,
     start_context,
     teacher_rows,
 )
-from prolip.research.towers.tower_method import ImageViews, TowerTask, accuracy
+from prolip.research.towers.tower_method import ImageViews, TowerFitted, TowerTask, accuracy
 from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
@@ -123,13 +122,12 @@ class CoOp(PromptTuning):
             steps = replace(steps, epochs=epochs, **plain)  # type: ignore[arg-type]
         return steps
 
-    def solve(self, task: Task, context: FitContext) -> Fitted:
+    def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Learn the context on image features."""
         problem = ContextProblem.of(self, task)
         with problem.views:
             figures = self.train(
                 problem.task,
-                problem.prompts.towers,
                 {"context": problem.context},
                 lambda batch: self.loss(problem, batch),
                 context.progress,
@@ -138,11 +136,20 @@ class CoOp(PromptTuning):
                     context.validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)
                 ),
             )
-        task, words = problem.task, problem.context.detach()
-        text = Text(to_numpy(problem.prompts.embed(words)), task.text.classes)
-        assert task.encoder is not None
-        layout, encoder = problem.layout, task.encoder
-        return Prompted(task.linear, text, task.scale, to_numpy(words), layout, encoder, report=figures)
+        return replace(self.fitted(problem, task.text), report=figures)
+
+    def fitted(self, problem: ContextProblem, text: Text) -> TowerFitted:
+        """Return the model with text rows of these classes."""
+        task, context = problem.task, problem.context.detach()
+        rows = to_numpy(problem.prompts_of(text).embed(context))
+        return TowerFitted(
+            task.linear,
+            Text(rows, text.classes),
+            task.scale,
+            lambda other: self.fitted(problem, other),
+            context=to_numpy(context),
+            layout=problem.layout,
+        )
 
     def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
         """Compute the cross-entropy of a batch."""
@@ -281,6 +288,20 @@ class ContextProblem:
         arrays = (task.y, teacher_rows(task, getattr(method, "teacher", None)))
         labels, teacher = (to_torch(array, encoder.device) for array in arrays)
         return cls(task, layout, prompts, nn.Parameter(start.clone()), views, labels, teacher)
+
+    def prompts_of(self, text: Text) -> Prompts:
+        """Return the same prompts of other classes."""
+        names, encoder = text.classes, self.task.encoder
+        assert names is not None
+        assert encoder is not None
+        if names == self.task.text.classes:
+            return self.prompts
+        if self.context.ndim == 3:
+            raise InputError(
+                "a context was learned for each class, and other classes have none: class_specific=False "
+                "learns one for all"
+            )
+        return self.layout.prompts(encoder, names)
 
     def scores(self, rows: Tensor, z: Tensor) -> Tensor:
         """Compute scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""

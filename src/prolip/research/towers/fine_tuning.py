@@ -36,11 +36,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from prolip import solvers
-from prolip.core import Projected, Task, Text
+from prolip.core import Task, Text
 from prolip.core.arrays import to_torch
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
-from prolip.encoders.trainable_towers import Tokens, Towers
+from prolip.encoders.trainable_towers import Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
@@ -64,8 +64,6 @@ class FineTuning(TowerMethod):
         "1/N", "1/N^2" or a number.
     view_area
         Minimum share of an image that a random crop shows.
-    recompute
-        Recompute activations in the backward pass instead of storing them, for large towers.
     seed
         Random seed for batches and crops.
     """
@@ -75,7 +73,6 @@ class FineTuning(TowerMethod):
     batch_size: int = 16
     lam: str | float = "auto"
     view_area: float = 0.5
-    recompute: bool = False
     seed: int = 0
 
     open_class: ClassVar[bool] = True
@@ -89,18 +86,22 @@ class FineTuning(TowerMethod):
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Return the parameters to train, by name."""
 
-    def solve(self, task: Task, context: FitContext) -> Tuned:
+    def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Train a copy of the towers; the encoder itself does not change."""
         task, encoder, towers = self.open(task, copy=True)
         trained = self.choose(towers)
         for parameter in trained.values():
             parameter.requires_grad_(True)
-        figures = self.run(task, encoder, towers, trained, context)
+        trains_text = any(not name.startswith(towers.image_prefixes) for name in trained)
+        figures = self.run(task, encoder, towers, trained, trains_text, context)
         tuned = encoder.with_model(towers.model, sha256_tensors(trained.items()))
-        text = task.text
-        if trains_text(towers, trained) and text.classes is not None:
-            text = tuned.text(text.classes, task.templates)
-        return Tuned(text, task.scale, tuned, report=figures)
+
+        def fitted(text: Text) -> TowerFitted:
+            if trains_text and text.classes is not None:
+                text = tuned.text(text.classes, task.templates)
+            return TowerFitted(tuned.head, text, task.scale, fitted, tuned)
+
+        return replace(fitted(task.text), report=figures)
 
     def run(
         self,
@@ -108,18 +109,23 @@ class FineTuning(TowerMethod):
         encoder: Encoder,
         towers: Towers,
         trained: dict[str, nn.Parameter],
+        trains_text: bool,
         context: FitContext,
     ) -> dict[str, Any]:
         """Train the chosen parameters, and return figures of the run."""
         import torch
+        from torch.nn.functional import normalize
 
-        fixed = to_torch(task.text.rows, encoder.device)
-        tokens = _tokens(task, encoder) if trains_text(towers, trained) else None
+        fixed, classes = to_torch(task.text.rows, encoder.device), task.text.classes or ()
+        tokens = encoder.tokens([prompt.format(name) for prompt in task.templates for name in classes])
         lam = 0.0 if self.lam == "auto" else solvers.lam_value(self.lam, task)
         start = {name: p.detach().clone() for name, p in trained.items()} if lam else {}
 
         def rows() -> Tensor:
-            return fixed if tokens is None else class_rows(towers, tokens, len(fixed))
+            if not trains_text:
+                return fixed
+            prompts = normalize(towers.embed_text(tokens).float(), dim=1).unflatten(0, (-1, len(fixed)))
+            return normalize(prompts.mean(dim=0), dim=1)
 
         def penalty() -> Tensor:
             moved = [(trained[name] - before).square().sum() for name, before in start.items()]
@@ -180,42 +186,3 @@ class NormTuning(FineTuning):
     def choose(self, towers: Towers) -> dict[str, nn.Parameter]:
         """Return the norms of the image tower, or of both towers."""
         return towers.norms()
-
-
-def trains_text(towers: Towers, trained: dict[str, nn.Parameter]) -> bool:
-    """Return whether any parameter is outside the image tower."""
-    return any(not name.startswith(towers.image_prefixes) for name in trained)
-
-
-def class_rows(towers: Towers, tokens: Tokens, classes: int) -> Tensor:
-    """Compute unit class rows [K, D] of prompts in the order of templates, then classes."""
-    from torch.nn.functional import normalize
-
-    each = normalize(towers.embed_text(tokens).float(), dim=1).unflatten(0, (-1, classes))
-    return normalize(each.mean(dim=0), dim=1)
-
-
-def _tokens(task: TowerTask, encoder: Encoder) -> Tokens:
-    assert task.text.classes is not None
-    return encoder.tokens([t.format(name) for t in task.templates for name in task.text.classes])
-
-
-@dataclass(frozen=True, eq=False)
-class Tuned(TowerFitted):
-    """logits = s normalize(f(image)) T', f the changed tower; `logits` takes that tower's features."""
-
-    text: Text
-    scale: float
-    encoder: Encoder  # the changed one
-
-    def as_projected(self) -> Projected:
-        """Return the head of the changed tower, and the text rows."""
-        return Projected(self.encoder.head, self.text, self.scale, settings=self.settings)
-
-    def with_text(self, text: Any) -> Tuned:
-        """Use other classes: texts of the changed encoder, where its text tower was trained."""
-        return replace(self, text=text if isinstance(text, Text) else Text(text))
-
-    def encoder_for(self, base: Any) -> Any:
-        """Return the encoder with the changed tower, which computes other features."""
-        return self.encoder

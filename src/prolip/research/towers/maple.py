@@ -16,9 +16,9 @@ map. `shared` uses one map F for all. With a validation set the best epoch is us
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from prolip.core import Projected, Task, Text, UsageError
+from prolip.core import Task, Text, UsageError
 from prolip.core.arrays import to_numpy
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
@@ -26,12 +26,7 @@ from prolip.encoders.trainable_towers import Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
-from prolip.research.towers.prompt_tuning import (
-    Layout,
-    PromptTuning,
-    class_names,
-    phrase_embedding,
-)
+from prolip.research.towers.prompt_tuning import Layout, PromptTuning, phrase_embedding
 from prolip.research.towers.tower_method import TowerFitted
 
 if TYPE_CHECKING:
@@ -74,7 +69,7 @@ class MaPLe(PromptTuning):
     )
     reads_images: ClassVar[bool] = True
 
-    def solve(self, task: Task, context: FitContext) -> Coupled:
+    def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Train the prompts through both towers of a copy."""
         task, encoder, towers = self.open(task, copy=True)
         names = task.text.classes
@@ -91,10 +86,15 @@ class MaPLe(PromptTuning):
                 task, towers, trained, lambda: text_rows(prompts, coupling), context
             )
         coupling.requires_grad_(False)
-        text = Text(to_numpy(text_rows(prompts, coupling)), names)
         insert_prompts(towers, coupling).pop_all()  # they stay
         prompted = encoder.with_model(towers.model, sha256_tensors(coupling.state_dict().items()))
-        return Coupled(text, task.scale, coupling, layout, encoder, prompted, report=figures)
+
+        def fitted(text: Text) -> TowerFitted:
+            rows = text_rows(layout.prompts(encoder, text.classes or ()), coupling)
+            learned = Text(to_numpy(rows), text.classes)
+            return TowerFitted(prompted.head, learned, task.scale, fitted, prompted)
+
+        return replace(fitted(task.text), report=figures)
 
     def _coupling(self, encoder: Encoder, towers: Towers, name: str) -> Coupling:
         from prolip.research.towers.coupled_prompts import Coupling
@@ -106,32 +106,3 @@ class MaPLe(PromptTuning):
         if len(phrase) < self.contexts:
             raise UsageError(f"{self.init!r} has {len(phrase)} tokens, fewer than contexts={self.contexts}")
         return Coupling.start(phrase[: self.contexts], self.depth, towers, self.shared, self.seed)
-
-
-@dataclass(frozen=True, eq=False)
-class Coupled(TowerFitted):
-    """Prompts in both towers; `logits` takes features of the image tower with prompts."""
-
-    text: Text  # learned
-    scale: float
-    coupling: Coupling
-    layout: Layout
-    base: Encoder
-    encoder: Encoder  # with the prompts in its image tower
-
-    def as_projected(self) -> Projected:
-        """Return the head of the image tower with prompts, and the learned rows."""
-        return Projected(self.encoder.head, self.text, self.scale, settings=self.settings)
-
-    def encoder_for(self, base: Any) -> Any:
-        """Return the encoder with the prompts in its image tower."""
-        return self.encoder
-
-    def with_text(self, text: Any) -> Coupled:
-        """Use the same prompts with other class names."""
-        names = class_names(text, self.method)
-
-        from prolip.research.towers.coupled_prompts import text_rows
-
-        rows = text_rows(self.layout.prompts(self.base, names), self.coupling)
-        return replace(self, text=Text(to_numpy(rows), names))

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, ProlipError, Task, Text
-from prolip.core.arrays import Array, as_features, to_numpy, to_torch
+from prolip.core import ProlipError, Task, Text
+from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
-from prolip.research.towers.prompt_tuning import Layout, Prompts, class_names
-from prolip.research.towers.tower_method import Batches, ImageViews, TowerTask, accuracy
+from prolip.research.towers.prompt_tuning import Prompts
+from prolip.research.towers.tower_method import Batches, ImageViews, TowerFitted, TowerTask, accuracy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -71,42 +71,42 @@ class PLOT(CoOp):
     needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS | Capability.LOCAL_FEATURES
     reads_images: ClassVar[bool] = True
 
-    def solve(self, task: Task, context: FitContext) -> Transported:
+    def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Learn the prompts on cached local features."""
         problem = ContextProblem.of(self, task)
-        words, device = self._context(problem), problem.labels.device
+        words, device, encoder = self._context(problem), problem.labels.device, problem.task.encoder
+        assert encoder is not None
+        local = LocalEncoder(encoder, self.pooled)
 
         from torch.nn.functional import cross_entropy
 
-        def logits(view: Tensor) -> Tensor:
-            rows = embed_each(problem.prompts, words)
-            return transport_logits(view, rows, problem.task.scale, self.matching)
+        def logits(view: Tensor, rows: Tensor) -> Tensor:
+            return transport_logits(view, rows, task.scale, self.eps, self.iterations, self.pooled)
+
+        def rows() -> Tensor:
+            return embed_each(problem.prompts, words)
 
         def loss(batch: Batch) -> Tensor:
-            return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
+            return cross_entropy(logits(problem.views.of(batch), rows()), problem.labels[batch.images])
+
+        def fitted(text: Text) -> TowerFitted:
+            learned = embed_each(problem.prompts_of(text), words.detach()).detach()
+
+            def scores(x: Array) -> Array:
+                parts = to_torch(local.unflatten(x), device).split(_IMAGES_AT_ONCE)
+                return np.concatenate([to_numpy(logits(part, learned)) for part in parts])
+
+            return TowerFitted(task.linear, text, task.scale, fitted, local, scores, to_numpy(words.detach()))
 
         score, validation = None, context.validation
         if validation is not None:
             images, y = self.held_out_images(validation), validation.y
-            assert problem.task.encoder is not None
-            local = LocalEncoder(problem.task.encoder, self.pooled)
             held = to_torch(local_views(local, images, 1, self.seed)[0], device).split(_IMAGES_AT_ONCE)
-            score = lambda: accuracy([logits(part) for part in held], y)  # noqa: E731
-        towers, trained = problem.prompts.towers, {"context": words}
+            score = lambda: accuracy([logits(part, rows()) for part in held], y)  # noqa: E731
         with problem.views:
-            figures = self.train(
-                problem.task, towers, trained, loss, context.progress, validation_score=score
-            )
-        task, rows = problem.task, to_numpy(embed_each(problem.prompts, words.detach()))
-        scale, layout, learned = task.scale, problem.layout, to_numpy(words)
-        assert task.encoder is not None
-        encoder, matching = task.encoder, self.matching
-        return Transported(task.text, scale, learned, rows, layout, matching, encoder, report=figures)
-
-    @property
-    def matching(self) -> Matching:
-        """Return the options of the matching."""
-        return Matching(self.eps, self.iterations, self.pooled)
+            trained = {"context": words}
+            figures = self.train(problem.task, trained, loss, context.progress, validation_score=score)
+        return replace(fitted(task.text), report=figures)
 
     def views(self, task: TowerTask, encoder: Encoder) -> ImageViews:
         """Return the local embeddings [n, L, D] to train on."""
@@ -126,15 +126,6 @@ class PLOT(CoOp):
         noise = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(self.seed))
         noise = noise.to(problem.context.device)
         return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
-
-
-@dataclass(frozen=True)
-class Matching:
-    """How prompts are matched to regions: Sinkhorn's options, and whether the whole image counts too."""
-
-    eps: float
-    iterations: int
-    pooled: bool
 
 
 def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
@@ -165,17 +156,22 @@ def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float 
     return plan
 
 
-def transport_logits(regions: Tensor, rows: Tensor, scale: float, matching: Matching) -> Tensor:
-    """Compute scores [B, K] of local embeddings [B, L, D] against prompts [P, K, D]; neither are unit."""
+def transport_logits(
+    regions: Tensor, rows: Tensor, scale: float, eps: float, iterations: int, pooled: bool
+) -> Tensor:
+    """Compute scores [B, K] of local embeddings [B, L, D] against prompts [P, K, D]; neither are unit.
+
+    With `pooled` the first region is the whole image, whose own scores are added.
+    """
     import torch
     from torch.nn.functional import normalize
 
     unit = normalize(regions, dim=-1).to(rows.dtype)
-    local = unit[:, 1:] if matching.pooled else unit
+    local = unit[:, 1:] if pooled else unit
     similar = torch.einsum("bld,pkd->bklp", local, normalize(rows, dim=-1))
-    plan = sinkhorn(1 - similar.detach().float(), matching.eps, matching.iterations)
+    plan = sinkhorn(1 - similar.detach().float(), eps, iterations)
     scores = (plan * similar).sum(dim=(2, 3))
-    if matching.pooled:
+    if pooled:
         scores = scores + unit[:, 0] @ normalize(rows.mean(dim=0), dim=-1).T
     return scale * scores
 
@@ -190,39 +186,3 @@ def local_views(encoder: LocalEncoder, images: Sequence[Any], views: int, seed: 
                 chosen = indices[start : start + _IMAGES_AT_ONCE]
                 found.append(encoder.encode(batches.get(chosen, view or None)))
     return encoder.unflatten(np.concatenate(found).reshape(views, len(indices), -1))
-
-
-@dataclass(frozen=True, eq=False)
-class Transported(Fitted):
-    """Prompts [P, K, D] matched to the local features of images, which a `LocalEncoder` computes."""
-
-    text: Text  # hand-written, for the class names
-    scale: float
-    context: Array
-    rows: Array
-    layout: Layout
-    matching: Matching
-    encoder: Encoder
-
-    def logits(self, x: Any) -> Array:
-        """Compute scores [m, K] of local features [m, regions x D]."""
-        x = as_features(x, "local features")
-        regions = to_torch(x.reshape(len(x), -1, self.rows.shape[2]))
-        rows = to_torch(self.rows.astype(x.dtype))
-        parts = [
-            transport_logits(part, rows, self.scale, self.matching) for part in regions.split(_IMAGES_AT_ONCE)
-        ]
-        return np.concatenate([to_numpy(part) for part in parts])
-
-    def encoder_for(self, base: Any) -> Any:
-        """Return the encoder of local features of the base model."""
-        return LocalEncoder(base, self.matching.pooled)
-
-    def with_text(self, text: Any) -> Transported:
-        """Use the same contexts with other class names."""
-        names, encoder = class_names(text, self.method), self.encoder
-        if self.context.ndim == 4:
-            return super().with_text(text)  # type: ignore[return-value]
-        context = to_torch(self.context, encoder.device)
-        rows = to_numpy(embed_each(self.layout.prompts(encoder, names), context))
-        return replace(self, text=text, rows=rows)

@@ -14,16 +14,16 @@ tower's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-from prolip.core import Head, InputError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, to_numpy, to_torch
+from prolip.core import InputError, Task, UsageError
+from prolip.core.arrays import Array
 from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
 from prolip.methods.base import OptionError
-from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
+from prolip.research.towers.tower_method import TowerMethod, TowerTask
 from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ class PromptTuning(TowerMethod):
         each image in each epoch, with at least this share of its area; the authors' programs have 0.08.
     epochs
         None: by the number of shots, as CoOp's authors do.
-    recompute
-        Recompute activations in the backward pass instead of storing them: less memory and more time, for
-        large towers and for thousands of classes.
     seed
         Random seed for the first words and for batches.
     """
@@ -60,7 +57,6 @@ class PromptTuning(TowerMethod):
     batch_size: int = 32
     weight_decay: float = 5e-4
     view_area: float | None = None
-    recompute: bool = False
     seed: int = 0
 
     open_class: ClassVar[bool] = True
@@ -218,40 +214,3 @@ def _free_letter(encoder: Encoder, names: Sequence[str]) -> tuple[str, int]:
     raise UsageError(
         f"every letter of {_LETTERS!r} is a token of a class name: {encoder.name} has no slot left"
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Prompted(TowerFitted):
-    """The pretrained image side, and class texts from a learned context.
-
-    `context` is [M, De], or [K, M, De] with a context for each class.
-    """
-
-    head: Head
-    text: Text  # learned
-    scale: float
-    context: Array
-    layout: Layout
-    encoder: Encoder
-
-    def as_projected(self) -> Projected:
-        """Return the pretrained head and the learned rows."""
-        return Projected(self.head, self.text, self.scale, settings=self.settings)
-
-    def with_text(self, text: Any) -> Prompted:
-        """Use the same context with other class names; `text` needs names, its rows are not used."""
-        names, encoder = class_names(text, self.method), self.encoder
-        if self.context.ndim == 3:
-            raise InputError(
-                f"{self.method} learned a context for each class that it was fitted on, and other "
-                "classes have none: class_specific=False learns one for all"
-            )
-        rows = self.layout.prompts(encoder, names).embed(to_torch(self.context, encoder.device))
-        return replace(self, text=Text(to_numpy(rows), names))
-
-
-def class_names(text: Any, method: str) -> tuple[str, ...]:
-    """Return the class names of a Text, of which prompts are built."""
-    if not isinstance(text, Text) or text.classes is None:
-        raise InputError(f"{method} builds prompts from a learned context: give a Text with class names")
-    return text.classes

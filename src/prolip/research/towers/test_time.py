@@ -146,10 +146,11 @@ class TPT(TestTime):
             raise InputError("tpt reads prompts by the text tower: it needs the encoder and the class names")
         towers = encoder.towers()
 
-        from prolip.research.towers.prompt_tuning import Layout, Prompted, phrase_embedding
+        from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 
-        if isinstance(start, Prompted) and start.context.ndim == 2:  # TPT + CoOp
-            words, layout = to_torch(start.context, encoder.device), start.layout
+        context = getattr(start, "context", None)
+        if context is not None and context.ndim == 2:  # TPT + CoOp
+            words, layout = to_torch(context, encoder.device), start.layout  # type: ignore[attr-defined]
         else:
             words = phrase_embedding(encoder, towers, self.init, names[0])
             layout = Layout(len(words), "end")

@@ -10,14 +10,13 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, InputError, ModelError, Projected, Task, UsageError
-from prolip.core.arrays import Array, to_numpy, to_torch
+from prolip.core import Fitted, Head, InputError, ModelError, Projected, Task, Text, UsageError
+from prolip.core.arrays import Array, as_features, to_numpy, to_torch
 from prolip.encoders import Encoder, Preprocess
 from prolip.io.environment import require
 from prolip.methods.base import FitContext, Method, OptionError, Progress, Shape
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from prolip.encoders.trainable_towers import Towers
+    from prolip.research.towers.prompt_tuning import Layout
     from prolip.research.towers.training import Batch, Gradient, ValidationScore
 
 _VALIDATION_BATCH = 32
@@ -48,26 +48,46 @@ class TowerTask(Task):
     # that run the image tower need them.
     images: Sequence[Any] = ()
 
-    def subset(self, images: Array) -> TowerTask:
-        """Return the task with only these images, in all their views."""
-        chosen = np.arange(self.n)[images]
-        kept = SequenceSubset(self.images, chosen.tolist()) if len(self.images) else ()
-        x, y, groups = self.x[:, chosen], self.y[chosen], self.groups[chosen]
-        return dataclasses.replace(self, x=x, y=y, groups=groups, images=kept)
 
+@dataclass(frozen=True, eq=False)
+class TowerFitted(Fitted):
+    """logits = s normalize(head(x)) T', the rows T of prompts; or other `scores` of an image.
 
-@dataclass(frozen=True)
-class SequenceSubset(Sequence[Any]):
-    """Some elements of a sequence, still loaded on access."""
+    `for_text` makes the same for other classes, from their names.
+    """
 
-    sequence: Sequence[Any]
-    indices: list[int]
+    head: Head
+    text: Text
+    scale: float
+    for_text: Callable[[Text], TowerFitted]
+    encoder: Encoder | None = None  # what computes the features, where it is not the base model
+    scores: Callable[[Array], Array] | None = None  # logits [m, K] of features
+    context: Array | None = None  # learned words [M, De] or [K, M, De], and where they stand
+    layout: Layout | None = None
 
-    def __len__(self) -> int:
-        return len(self.indices)
+    def as_projected(self) -> Projected | None:
+        """Return the head and the text rows, where these are all there is."""
+        if self.scores is not None:
+            return None
+        return Projected(self.head, self.text, self.scale, settings=self.settings)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.sequence[self.indices[index]]
+    def logits(self, x: Any) -> Array:
+        """Compute scores [m, K]."""
+        projected = self.as_projected()
+        if projected is not None:
+            return projected.logits(x)
+        assert self.scores is not None
+        return self.scores(as_features(x, "features"))
+
+    def with_text(self, text: Any) -> TowerFitted:
+        """Use other classes, by their names."""
+        if not isinstance(text, Text) or text.classes is None:
+            raise InputError(f"{self.method} builds prompts of the classes: give a Text with class names")
+        return dataclasses.replace(self.for_text(text), settings=self.settings, report=self.report)
+
+    def encoder_for(self, base: Any) -> Any:
+        """Return the encoder that computes the features."""
+        return self.encoder or base
 
 
 class TowerMethod(Method):
@@ -158,7 +178,7 @@ class TowerMethod(Method):
                 return value if penalty is None else value + penalty()
 
             score = validation_accuracy if held_out else None
-            return self.train(task, towers, trained, loss, context.progress, validation_score=score)
+            return self.train(task, trained, loss, context.progress, validation_score=score)
 
     def held_out_images(self, validation: Task) -> Sequence[Any]:
         """Return the images of a validation set, for methods that run the image tower."""
@@ -173,7 +193,6 @@ class TowerMethod(Method):
     def train(
         self,
         task: TowerTask,
-        towers: Towers,
         trained: dict[str, nn.Parameter],
         loss: Callable[[Batch], Tensor],
         progress: Progress | None = None,
@@ -184,9 +203,8 @@ class TowerMethod(Method):
         from prolip.research.towers.training import train
 
         assert task.encoder is not None
-        with towers.checkpointed() if getattr(self, "recompute", False) else nullcontext():
-            steps, device = self.steps(task), task.encoder.device
-            return train(trained, loss, task.n, steps, device, progress, gradient, validation_score)
+        steps, device = self.steps(task), task.encoder.device
+        return train(trained, loss, task.n, steps, device, progress, gradient, validation_score)
 
     def count(self, shape: Shape) -> int:
         """Raise: the count depends on the tower, not on the sizes of the features."""
@@ -201,18 +219,6 @@ def accuracy(logits: Sequence[Tensor], y: Array) -> float:
     """Compute the accuracy of logits [B, K], batch by batch."""
     found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
     return float(np.mean(found == y))
-
-
-class TowerFitted(Fitted):
-    """A fitted model that is a head and text rows: logits = s normalize(head(x)) T'."""
-
-    @abstractmethod
-    def as_projected(self) -> Projected:
-        """Return the head and the text rows."""
-
-    def logits(self, x: Any) -> Array:
-        """Compute scores [m, K] of the head and the text rows."""
-        return self.as_projected().logits(x)
 
 
 class Batches:
