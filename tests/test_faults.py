@@ -124,16 +124,13 @@ def test_f14_predict_does_without_a_cache(prolip, colour_model, tmp_path, monkey
     assert "PROLIP_CACHE" in err
 
 
-@pytest.mark.parametrize("place", ["x" * 300, "~nosuchuser/x", "file/inside", "nowhere", "/dev/null/x"])
+@pytest.mark.parametrize("place", ["x" * 300, "~nosuchuser/x", "file/inside", "/dev/null/x"])
 @pytest.mark.parametrize("command", ["fit", "predict", "export", "embed"])
 def test_f11_f12_f14_a_place_is_refused_before_any_work(prolip, tmp_path, monkeypatch, command, place):
     """Neither the images nor the model are there: the place is refused before they are missed."""
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
-    Path("nowhere").symlink_to("gone")
     suffix = {"predict": ".csv", "embed": ".npz"}.get(command, "")
-    if place == "nowhere" and suffix:
-        Path(f"nowhere{suffix}").symlink_to("gone")
     arguments = {
         "fit": ("fit", "photos", "-o", place),
         "predict": ("predict", "model", "photos", "--out", place + suffix),

@@ -50,16 +50,6 @@ def test_reading_needs_a_file_and_changes_nothing(tmp_path):
     assert (tmp_path / "a.sqlite").read_bytes() == before
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="permissions do not hold here")
-def test_a_read_only_folder_can_be_read(tmp_path):
-    write_rows(tmp_path / "folder" / "a.sqlite", "a")
-    (tmp_path / "folder").chmod(0o500)
-    try:
-        assert names_in(tmp_path / "folder" / "a.sqlite") == ["a"]
-    finally:
-        (tmp_path / "folder").chmod(0o700)
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -20,7 +20,7 @@ from PIL import Image
 from prolip import FewShotClassifier
 from prolip.core import ProlipError
 from prolip.io.csv import csv_text
-from prolip.io.locks import MARK
+from prolip.io.writing import MARK
 from robustness.process import Child, command
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 40), "=b|ue\n": (40, 40, 200)}
@@ -167,7 +167,7 @@ class Checks:
             found, old = contents(folder / name), contents(self.start / name)
             whole = self._undisturbed(job, found) if done else self.whole[job]
             if found != whole if done else not is_unmixed(found, old, whole):
-                yield f"{name} is a mixture"
+                yield f"{name} has half a file"
             if old:
                 yield from _notes(folder / name)
 
@@ -196,8 +196,8 @@ def read_rows(path: Path) -> list[tuple[str, ...]]:
 
 
 def is_unmixed(found: dict[str, str], old: dict[str, str], new: dict[str, str]) -> bool:
-    """Whether a folder holds only old files or only new ones; an interrupted export may lack some."""
-    return found.items() <= old.items() or found.items() <= new.items()
+    """Whether each file in a folder is the old one or the new one; an interrupted export may lack some."""
+    return all(content in (old.get(name), new.get(name)) for name, content in found.items())
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from prolip.core import ProlipError
 from prolip.export.saved import SavedModel, read_model, write_model
-from prolip.io.locks import MARK
-from prolip.io.writing import write_folder, write_json
+from prolip.io.writing import MARK, write_folder, write_json
 from robustness.commands import NOTE, is_unmixed
 from robustness.kills import Tally
 from robustness.process import Child
@@ -55,10 +54,6 @@ def _export(value: int) -> Callable[[Path], None]:
 
 def _exported(folder: Path) -> object:
     files = list((folder / "out").iterdir()) if (folder / "out").exists() else []
-    # Killed between two names of folders, the user's files are in the old one.
-    files += [
-        path for path in folder.glob("out.old-*/notes.txt") if not (folder / "out" / path.name).exists()
-    ]
     return {path.name: path.read_text() for path in files if not path.name.startswith(MARK)}
 
 

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from prolip.core import UsageError
 from prolip.io.csv import csv_row, csv_text
 from prolip.io.files import readable
-from prolip.io.locks import write_lock
+from prolip.io.writing import write_lock
 
 FORMATS = (".csv", ".jsonl")
 State = tuple[str, int, int]  # absolute path, bytes, nanoseconds

@@ -8,6 +8,7 @@ dataclasses whose fields are options; a decorator, like `@tables`, adds them, an
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -113,7 +114,6 @@ def _type(name: str, declared: Any) -> Any:
 def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Parse NAME=VALUE pairs: numbers, true, false and none are what they look like, the rest is text."""
     from prolip.core import UsageError
-    from prolip.io.reading import parse_json
 
     parsed: dict[str, Any] = {}
     for pair in pairs:
@@ -122,8 +122,8 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
             raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
         words = {"true": True, "false": False, "none": None}
         try:
-            parsed[name] = words[value.lower()] if value.lower() in words else parse_json(value)
-        except ValueError:
+            parsed[name] = words[value.lower()] if value.lower() in words else json.loads(value)
+        except (ValueError, RecursionError):
             parsed[name] = value
         if isinstance(parsed[name], (int, float)) and not abs(parsed[name]) <= MAX_OPTION:
             raise UsageError(f"--option {name} must be a number of at most {MAX_OPTION:g}, got {value[:40]}")

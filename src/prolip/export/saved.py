@@ -20,15 +20,16 @@ from typing import Any
 
 from prolip.core.arrays import Array
 from prolip.core.errors import InputError, SavedModelError, UsageError
-from prolip.io.locks import MARK, folder_lock
 from prolip.io.reading import ReadError, parse_tensors, read_bytes, read_json
 from prolip.io.writing import (
+    MARK,
     WriteError,
     as_safetensors,
     check_place,
-    make_folders,
+    follow,
     write_bytes,
     write_json,
+    write_lock,
 )
 
 FORMAT = 4
@@ -94,11 +95,11 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
     card = {} if model.card is None else {CARD: model.card.encode()}
     files = {name: _sha256(payload) for name, payload in (contents | card).items()}
     try:
-        make_folders(check_place(path).parent)
-        with folder_lock(check_target(path, model.card is not None)):
+        with write_lock(follow(path)):
             target = check_target(path, model.card is not None)
             if over is not None and over != version(target):
                 raise UsageError(f"{path} was changed by another process: run the command again")
+            target.mkdir(parents=True, exist_ok=True)
             new = [name for name in contents if not (target / name).exists()]
             try:
                 for name, payload in contents.items():

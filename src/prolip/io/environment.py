@@ -1,13 +1,9 @@
 """What this installation and this machine offer: optional packages, processors, memory."""
 
 import importlib
-import json
 import os
 import sys
-from importlib import metadata
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from prolip.core.errors import ModelError
 
@@ -31,19 +27,11 @@ def require(module: str, extra: str, purpose: str = "this", package: str | None 
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this installation: from its clone, or from an index.
+    """Return the command that adds an extra to this installation, also to one from a clone.
 
     It names the interpreter, because a `pip` on the path may belong to another one.
     """
-    try:
-        direct_url = metadata.distribution("prolip").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        direct_url = None
-    source = json.loads(direct_url) if direct_url else {}
-    clone = source.get("url", "").startswith("file:") and "dir_info" in source
-    place = url2pathname(urlsplit(source["url"]).path) if clone else "prolip"
-    editable = "-e " if clone and source["dir_info"].get("editable") else ""
-    return f'{sys.executable} -m pip install {editable}"{place}[{extra}]"'
+    return f'{sys.executable} -m pip install "prolip[{extra}]"'
 
 
 def cores() -> int:

@@ -2,9 +2,9 @@
 
 import hashlib
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,8 @@ import numpy as np
 from prolip.core.arrays import to_numpy
 from prolip.core.errors import UsageError
 
-_FORBIDDEN = {ord(mark): "_" for mark in '<>:"/\\|?*'} | dict.fromkeys([*range(32), 127], "_")
-_DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$"} | {
-    port + number for port in ("com", "lpt") for number in "123456789\u00b9\u00b2\u00b3"
-}
+_FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9\u00b9\u00b2\u00b3]) *(\.|$)", re.I)
 
 
 def cache_dir() -> Path:
@@ -24,14 +22,11 @@ def cache_dir() -> Path:
     path = os.environ.get("PROLIP_CACHE")
     if path == "":
         raise UsageError("PROLIP_CACHE is empty: set it to a folder, or unset it for the user's cache folder")
-    try:
-        if path is None:
-            from platformdirs import user_cache_path
+    if path is None:
+        from platformdirs import user_cache_path
 
-            path = str(user_cache_path("prolip", appauthor=False))
-        return Path(path).expanduser()
-    except RuntimeError as error:  # the user does not exist, or has no home
-        raise UsageError(f"the cache folder cannot be found ({error}): set PROLIP_CACHE") from error
+        return user_cache_path("prolip", appauthor=False)
+    return Path(path).expanduser()
 
 
 def readable(name: str) -> str:
@@ -41,19 +36,8 @@ def readable(name: str) -> str:
 
 def portable_name(name: str) -> str:
     """Return the nearest file name that is valid on every file system: Windows rejects many."""
-    cleaned = unicodedata.normalize("NFC", name).translate(_FORBIDDEN).rstrip(". ") or "_"
-    device = cleaned.partition(".")[0].rstrip(" ").lower() in _DEVICES
-    return f"{cleaned}_" if device else cleaned
-
-
-def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path is a folder or below it, also through links, mounts and names in another case."""
-    resolved = Path(os.path.realpath(path))  # which accepts circular links
-    for place in (resolved, *resolved.parents):
-        with suppress(OSError):
-            if place.samefile(folder):
-                return True
-    return False
+    cleaned = _FORBIDDEN.sub("_", unicodedata.normalize("NFC", name)).rstrip(". ") or "_"
+    return f"{cleaned}_" if _DEVICE.match(cleaned) else cleaned
 
 
 def file_state(file: str | os.PathLike[str] | int) -> tuple[int, ...]:

@@ -26,31 +26,12 @@ class ProgressBars(ExitStack):
 
     def __init__(self, verbose: bool | None) -> None:
         super().__init__()
-        self._shown = is_interactive() if verbose is None else verbose
-        self._delay = 0.0 if verbose else DELAY
+        self.shown = is_interactive() if verbose is None else verbose
+        self.delay = 0.0 if verbose else DELAY
 
-    def bar(self, label: str, unit: str = "images") -> Progress | None:
+    def bar(self, label: str, unit: str = "images") -> Bar | None:
         """Return a function of (done, total) that draws a bar; None if nothing is drawn."""
-        return Bar(self, label, unit) if self._shown else None
-
-    def draw(self, label: str, unit: str, total: int) -> Any:
-        """Return a bar of tqdm, without one where nobody looks."""
-        from tqdm.auto import tqdm
-
-        in_log = not is_interactive()
-        return self.enter_context(
-            tqdm(
-                desc=label,
-                unit=f" {unit}",
-                unit_scale=unit == "bytes",
-                total=total,
-                delay=LINE_SECONDS if in_log else self._delay,
-                disable=not self._shown,
-                leave=in_log,
-                mininterval=LINE_SECONDS if in_log else 0.1,
-                file=sys.stderr,
-            )
-        )
+        return Bar(self, label, unit) if self.shown else None
 
 
 class Bar:
@@ -64,15 +45,29 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` is done."""
         if self._drawn is None:
-            if done >= total or total < 2:
+            if not self._bars.shown or done >= total or total < 2:
                 return
-            self._drawn = self._bars.draw(self._label, self._unit, total)
+            self._drawn = self._bars.enter_context(self._draw(total))
         if done < self._drawn.n:  # the next of several things of one kind
             self._drawn.reset(total)
-        if self._note:
-            self._drawn.set_postfix_str(self._note, refresh=False)
+        self._drawn.set_postfix_str(self._note, refresh=False)
         self._drawn.total = total
         self._drawn.update(done - self._drawn.n)
+
+    def _draw(self, total: int) -> Any:
+        from tqdm.auto import tqdm
+
+        seconds = (self._bars.delay, 0.1) if is_interactive() else (LINE_SECONDS, LINE_SECONDS)
+        return tqdm(
+            desc=self._label,
+            unit=f" {self._unit}",
+            unit_scale=self._unit == "bytes",
+            total=total,
+            delay=seconds[0],
+            mininterval=seconds[1],
+            leave=not is_interactive(),
+            file=sys.stderr,
+        )
 
     def note(self, text: str) -> None:
         """Add a remark, from the next call on."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from prolip.core.errors import InputError, MissingFileError
 
@@ -27,12 +27,14 @@ def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.C
     stays a `sqlite3.OperationalError`.
     """
     path = path.expanduser().resolve()  # a journal lies beside the file that a link points to
-    if path.exists():
-        _check_files(path)
-    elif read_only:
+    if read_only and not path.exists():
         raise MissingFileError(f"{path} does not exist")
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():  # a pipe would hang
+        raise InputError(f"{path} is not a regular file: name another")
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.is_file() and journal.read_bytes().endswith(_JOURNAL_MAGIC):
+        raise InputError(f"{journal} names another file, which SQLite would delete: remove the journal")
+    path.parent.mkdir(parents=True, exist_ok=True)
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(path.parent, os.W_OK):
         mode = "immutable=1"  # readers of a write-ahead log make a file beside it
@@ -41,28 +43,16 @@ def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.C
         database.execute("PRAGMA trusted_schema = OFF")
         if not read_only:
             _create(database, schema)
-        if _tables(database) != _expected(schema):
-            raise InputError(f"{path} was not written by this version of prolip: name another file")
+        with closing(sqlite3.connect(":memory:")) as expected:
+            expected.executescript(schema)
+            if _tables(database) != _tables(expected):
+                raise InputError(f"{path} was not written by this version of prolip: name another file")
     except BaseException as error:
         database.close()
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             raise InputError(f"{path} is damaged, or not a SQLite file ({error})") from error
         raise
     return database
-
-
-def _check_files(path: Path) -> None:
-    """Reject what is not a regular file (a pipe would hang), and a journal that would delete another file."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise InputError(f"{path} is not a regular file: name another")
-    journal = path.with_name(f"{path.name}-journal")
-    if journal.is_file() and journal.stat().st_size > len(_JOURNAL_MAGIC):
-        with journal.open("rb") as file:
-            file.seek(-len(_JOURNAL_MAGIC), os.SEEK_END)
-            if file.read() == _JOURNAL_MAGIC:
-                raise InputError(
-                    f"{journal} names another file, which SQLite would delete: remove the journal"
-                )
 
 
 def _create(database: sqlite3.Connection, schema: str) -> None:
@@ -79,14 +69,6 @@ def _create(database: sqlite3.Connection, schema: str) -> None:
         database.execute("PRAGMA journal_mode = WAL")
 
 
-def _tables(database: sqlite3.Connection) -> tuple[int, list[tuple[str, str, str]]]:
+def _tables(database: sqlite3.Connection) -> tuple[int, list[Any]]:
     version = database.execute("PRAGMA user_version").fetchone()[0]
     return version, database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
-
-
-def _expected(schema: str) -> tuple[int, list[tuple[str, str, str]]]:
-    database = sqlite3.connect(":memory:")
-    database.executescript(schema)
-    tables = _tables(database)
-    database.close()
-    return tables

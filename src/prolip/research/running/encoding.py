@@ -16,7 +16,7 @@ import numpy as np
 from prolip.core import Head, InputError, Text
 from prolip.core.arrays import Array
 from prolip.io.files import cache_dir, portable_name, sha256_tensors
-from prolip.io.reading import JSON_LIMIT, ReadError, open_regular, parse_json
+from prolip.io.reading import TEXT_LIMIT, ReadError, open_regular
 from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run, lists_to_tuples
@@ -129,7 +129,7 @@ def read_encoding(path: Path, device: str = "auto") -> Encoding:
     """
     try:
         tensors, metadata = _map_tensors(path)
-        return _restore(tensors, parse_json(metadata["dataset"]), device)
+        return _restore(tensors, json.loads(metadata["dataset"]), device)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ReadError(path, f"it is damaged ({error}): remove it and start the run again") from error
 
@@ -174,7 +174,7 @@ def _map_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     """
     with open_regular(path) as file:
         size = int.from_bytes(file.read(8), "little")
-        header = parse_json(file.read(min(size, JSON_LIMIT)).decode())
+        header = json.loads(file.read(min(size, TEXT_LIMIT)).decode())
     metadata = header.pop("__metadata__")
     content, tensors = np.memmap(path, np.uint8, "r", 8 + size), {}
     for name, entry in header.items():
