@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
 from prolip.data.sampling import VALIDATION_RULES
-from prolip.io.reading import parse_json
 from prolip.methods.base import check_type
 from prolip.research.catalogue.experiment import Entry, Experiment, Options
 from prolip.research.catalogue.published import BACKBONES
@@ -201,7 +201,7 @@ def parse_entry(words: str) -> tuple[str, Options]:
 def _value(text: str) -> Any:
     words = {"true": True, "false": False, "none": None}
     try:
-        return words[text.lower()] if text.lower() in words else parse_json(text)
+        return words[text.lower()] if text.lower() in words else json.loads(text)
     except ValueError:
         return text
 
