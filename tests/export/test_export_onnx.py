@@ -63,9 +63,11 @@ def models(offline, pixels):
         "adapter": AdapterClassifier(
             head, text, scale, RNG.normal(size=(512, 8)), RNG.normal(size=(8, 512)), 0.2
         ),
-        "text": TextProjected(head, text, scale, Head(RNG.normal(size=(512, 512)), offline.text_head.bias)),
+        "text": TextProjected(
+            head, text, scale, RNG.normal(size=(512, 512)), None, RNG.normal(size=(3, 512))
+        ),
     }
-    return {**made, "combined": Combined((made["rla"], made["linear"]), (0.7, 0.4))}
+    return {**made, "combined": Combined((made["zero_shot"], made["rla"], made["linear"]))}
 
 
 def session(path):

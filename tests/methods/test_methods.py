@@ -49,9 +49,9 @@ QUICK = {
     "cross_modal": {"lam": "1/N"},
     "gda": {"alpha": 1.0},
     "clip_adapter": {"alpha": 0.5, "epochs": 20},
-    "rla+clip_adapter": {"alpha": 0.5, "epochs": 20},
+    "rla+clip_adapter": {"terms": {"clip_adapter": {"alpha": 0.5}}, "epochs": 20},
     "lp_plus_plus": {"epochs": 20},
-    "prolip+task_res": {"lam": "1/N"},
+    "prolip+task_res": {"terms": {"task_res": {"lam": "1/N"}}},
 }
 
 
@@ -130,7 +130,12 @@ def test_a_fit_gives_logits_and_tells_about_itself(name):
 @pytest.mark.parametrize("name", sorted(set(ON_FEATURES) - {"zero_shot", "tip_adapter", "tip_adapter_f"}))
 def test_with_its_defaults_it_learns_what_zero_shot_gets_wrong(name):
     task, fresh = problem(shots=5, noise=0.2, seed=3), problem(shots=5, noise=0.2, seed=3, views=2).x[1]
-    fitted = methods.create(name, **{"lr": 0.01, "reduction": 1} if "clip_adapter" in name else {}).fit(task)
+    wide = {"reduction": 1}
+    options = {
+        "clip_adapter": {"lr": 0.01, **wide},
+        "rla+clip_adapter": {"lr": 0.01, "terms": {"clip_adapter": wide}},
+    }
+    fitted = methods.create(name, **options.get(name, {})).fit(task)
     zero_shot = methods.create("zero_shot").fit(task)
     assert (zero_shot.predict(fresh) == task.y).mean() < 0.7
     assert (fitted.predict(fresh) == task.y).mean() >= 0.9
@@ -221,7 +226,11 @@ def test_a_validation_set_is_used(name):
 
 @pytest.mark.parametrize("name", [name for name in ON_FEATURES if name not in NOTHING])
 def test_with_nothing_left_to_choose_a_validation_set_is_refused(name):
-    method = methods.create(name, **{o: v for o, v in SEARCHED.items() if o in methods.options(name)})
+    settled = {
+        term: {o: value for o, value in SEARCHED.items() if o in methods.options(term)}
+        for term in name.split("+")
+    }
+    method = methods.create(name, **({"terms": settled} if "+" in name else settled[name]))
     if name in BEST_EPOCH:
         assert method.uses_validation()
         return
@@ -521,8 +530,8 @@ def test_gda_believes_two_images_more_than_texts_that_say_nothing():
         ("tip_adapter", {"alpha": 0.0}),
         ("tip_adapter_f", {"alpha": 0.0}),
         ("gda", {"alpha": 0.0}),
-        ("prolip+task_res", {"lam": 1e7}),
-        ("prolip+rla", {"lam": 1e7}),
+        ("prolip+task_res", {"terms": {"prolip": {"lam": 1e7}, "task_res": {"lam": 1e7}}}),
+        ("prolip+rla", {"terms": {"prolip": {"lam": 1e7}, "rla": {"lam": 1e7}}}),
     ],
 )
 def test_zero_shot_comes_back(name, options):

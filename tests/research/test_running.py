@@ -22,7 +22,7 @@ from prolip.core.errors import UnknownNameError
 from prolip.data.sampling import sample_support
 from prolip.io.environment import MissingPackageError
 from prolip.io.pool import open_pool
-from prolip.methods import registry
+from prolip.methods.base import REGISTERED
 from prolip.research.catalogue import Entry, Experiment, find_experiment
 from prolip.research.datasets import DATASETS, find_dataset, read_dataset
 from prolip.research.protocols import encoded_dataset
@@ -382,7 +382,7 @@ TABLE = Experiment("table", "A table", "ours", f"{__name__}:count_images", (Entr
 
 
 def test_methods_protocols_and_experiments_of_ones_own(photos, tmp_path, monkeypatch):
-    monkeypatch.setitem(registry._METHODS, "mine", Mine)
+    monkeypatch.setitem(REGISTERED, "mine", Mine)
     plan = plan_on(photos, entries=("zero_shot", "mine", "rla"), shots=(1,), seeds=(1,), views=1)
     assert run_here(plan, photos, tmp_path / "r.sqlite").done == 3
     zero, mine, _ = (one.result["accuracy"] for one in Results.read("small", tmp_path / "r.sqlite").runs)

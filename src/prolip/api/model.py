@@ -62,7 +62,7 @@ class AdaptedModel:
 
     def method(self) -> methods.Method:
         """Create the method; refuse to import a module that only a saved file names."""
-        methods.require_trusted([self.recipe.method, self.recipe.options])
+        methods.get(self.recipe.method, from_file=True)
         return self.recipe.create()
 
     def task(self) -> Task:

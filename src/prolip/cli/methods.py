@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,7 +66,7 @@ def _describe(name: str, kind: type[Method], shape: Any) -> dict[str, Any]:
     """Return what `methods --json` prints of a method."""
     from prolip.core import UsageError
 
-    method = kind.create()
+    method = kind()
     try:
         count: int | None = method.count(shape)
     except UsageError:  # it trains inside a tower, whose size is not part of a shape
@@ -105,19 +106,13 @@ def _typed(value: Any) -> str:
 
 def _options(kind: type[Method]) -> list[dict[str, Any]]:
     """Return the options of a method, with types, defaults, and the descriptions in its docstrings."""
-    from prolip import methods
     from prolip.methods.base import plain
 
-    method, described, types = kind.create(), _described(kind), typing.get_type_hints(kind)
+    method, described, types = kind(), _described(kind), typing.get_type_hints(kind)
     found: list[dict[str, Any]] = []
     for name in kind.options():
-        part, _, own = name.rpartition(".")
-        if name not in types:  # of a part of a sum: prolip.lam, or lam for every part
-            parts = [part] if part else kind.create().name.split("+")
-            owner = next(one for each in parts for one in _options(methods.get(each)) if one["name"] == own)
-            found.append({**owner, "name": name})
-            continue
-        kinds = typing.get_args(types[name]) or (types[name],)
+        union = isinstance(types[name], UnionType) or typing.get_origin(types[name]) is typing.Union
+        kinds = typing.get_args(types[name]) if union else (types[name],)
         words = " or ".join(
             getattr(each, "__name__", str(each)).removesuffix("Type").lower() for each in kinds
         )

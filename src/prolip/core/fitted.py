@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 
+from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array, Tensors, as_features, read_only, softmax, unit_rows
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError, SavedModelError, UsageError
 from prolip.core.head import Head
 from prolip.core.text import Text
 
@@ -50,16 +51,18 @@ class HeldOutPredictions:
         return len(self.y)
 
 
+KINDS: dict[str, type[Fitted]] = {}  # every class that has been imported and can be saved, by its kind
+
+
 class Fitted(Described, ABC):
     """A fitted classifier on features: a frozen dataclass whose fields are all that a prediction needs.
 
-    Where it can be saved, it is as its `kind`, `tensors()` and `config()`, and comes back through
-    `restore()`, which is given the base model's own head and the texts. `kind` is the class's place,
-    "package.module:Class", unless the class has a name of its own. A model for experiments needs `logits`
-    alone.
+    With a `kind`, its name in files, it can be saved: the arrays among its fields as `tensors()`, the scalars
+    as `config()`. `restore()` is given the base model's own `head` and the texts, which are fields, too. A
+    model for experiments needs `logits` alone.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = ""
     text: Text
 
     def __post_init__(self) -> None:
@@ -69,8 +72,8 @@ class Fitted(Described, ABC):
                 object.__setattr__(self, name, read_only(value))
 
     def __init_subclass__(cls) -> None:
-        if "kind" not in vars(cls):
-            cls.kind = f"{cls.__module__}:{cls.__qualname__}"
+        if "kind" in vars(cls):
+            KINDS[cls.kind] = cls
         if "__repr__" not in vars(cls):  # that of dataclasses has every array
             cls.__repr__ = Fitted.__repr__  # type: ignore[method-assign]
 
@@ -82,17 +85,33 @@ class Fitted(Described, ABC):
         """Class scores [m, K] of features x [m, Do]; their softmax is the prediction."""
 
     def tensors(self) -> Tensors:
-        """What training made, by name."""
-        raise UsageError(f"{self.method} is for experiments: its models cannot be saved")
+        """Return the arrays, by the names of their fields, in float32 or as integers."""
+        if not self.kind:
+            raise UsageError(f"{self.method} is for experiments: its models cannot be saved")
+        arrays = {name: getattr(self, name) for name, hint in _saved_fields(type(self)) if _is_array(hint)}
+        return {
+            name: array.astype(np.float32) if array.dtype.kind == "f" else array
+            for name, array in arrays.items()
+            if array is not None
+        }
 
     def config(self) -> dict[str, Any]:
         """Return what else a prediction needs, as JSON has it: numbers, words, lists."""
-        return {}
+        saved = _saved_fields(type(self)) if self.kind else []
+        return {name: getattr(self, name) for name, hint in saved if not _is_array(hint)}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Fitted:
         """The inverse of `tensors()` and `config()`."""
-        raise UsageError(f"models of the kind {cls.kind} cannot be saved")
+        values: dict[str, Any] = {}
+        for name, hint in _saved_fields(cls):
+            if _is_array(hint):
+                values[name] = tensors[name] if hint == Array else tensors.get(name)
+            elif is_json_of(config[name], hint):
+                values[name] = config[name]
+            else:
+                raise SavedModelError(f"{name} is {config[name]!r:.80}")
+        return cls(head=head, text=text, **values)  # type: ignore[call-arg]
 
     @property
     def method(self) -> str:
@@ -128,6 +147,16 @@ class Fitted(Described, ABC):
     def encoder_for(self, base: Any) -> Any:
         """The encoder whose features `logits` reads: the base model's, unless training changed its tower."""
         return base
+
+
+def _saved_fields(cls: type[Fitted]) -> list[tuple[str, Any]]:
+    """Return the fields that are saved with a model, and their types."""
+    hints, given = get_type_hints(cls), ("head", "text", "settings", "report")
+    return [(field.name, hints[field.name]) for field in fields(cls) if field.name not in given]
+
+
+def _is_array(hint: Any) -> bool:
+    return hint == Array or Array in get_args(hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,18 +205,11 @@ class Projected(Fitted):
 
     def tensors(self) -> Tensors:
         """The tuned matrices."""
-        named = {"head.weight": self.head.weight if self.tuned else None, "adapter": self.adapter}
-        return {name: tensor.astype(np.float32) for name, tensor in named.items() if tensor is not None}
-
-    def config(self) -> dict[str, Any]:
-        """The scale of the cosines, and that of the fit, which is another where `scale` was given."""
-        return {"scale": self.scale, "fit_scale": self.fit_scale}
+        tuned = {"head.weight": self.head.weight.astype(np.float32)} if self.tuned else {}
+        return super().tensors() | tuned
 
     @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Projected:
+    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Fitted:
         """Put saved matrices around the base model's head."""
-        tuned = "head.weight" in tensors
-        if tuned:
-            head = head.with_weight(tensors["head.weight"])
-        fit_scale = None if config["fit_scale"] is None else float(config["fit_scale"])
-        return cls(head, text, float(config["scale"]), tensors.get("adapter"), tuned, fit_scale)
+        head = head.with_weight(tensors["head.weight"]) if config["tuned"] else head
+        return super().restore(tensors, config, head, text)

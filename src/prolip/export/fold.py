@@ -31,7 +31,8 @@ class Folded:
 def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
     """Express the adapted model as heads of the base model, with logits divided by the temperature."""
     if isinstance(fitted, TextProjected) and fitted.per_template:
-        return Folded(fitted.head, fitted.projection, fitted.scale / temperature)
+        text_head = Head(fitted.projection, fitted.projection_bias)
+        return Folded(fitted.head, text_head, fitted.scale / temperature)
     if not isinstance(fitted, Projected):
         raise UsageError(
             f"{fitted.method} cannot be folded into a checkpoint, as it is not a linear map: {_OTHERWISE}"

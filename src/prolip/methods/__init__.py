@@ -9,7 +9,6 @@ from prolip.methods.registry import (
     names,
     options,
     register,
-    require_trusted,
     restore,
 )
 
@@ -22,6 +21,5 @@ __all__ = [
     "names",
     "options",
     "register",
-    "require_trusted",
     "restore",
 ]

@@ -91,11 +91,6 @@ class Method(ABC):
         """The names of its options."""
         return [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
 
-    @classmethod
-    def create(cls, **options: Any) -> Method:
-        """The method with these options; each must be one of `options()`."""
-        return cls(**options)
-
     @final
     def fit(self, task: Task, progress: Progress | None = None, validation: Task | None = None) -> Fitted:
         """Adapt to the support set: check, tune, solve, report.
@@ -212,16 +207,15 @@ class Method(ABC):
         """Return how many numbers are trained on this task: the paper's "# params"."""
         return self.count(Shape.of(task))
 
-    def to_settings(self, **chosen: Any) -> Settings:
-        """Return its name and all its options, with what a fit chose in their place, as JSON has them."""
-        options = {name: getattr(self, name) for name in self.options()} | chosen
+    def to_settings(self) -> Settings:
+        """Return its name, or its place where it has none, and all its options, as JSON has them."""
         cls = type(self)
-        name = REGISTERED.get(cls) or f"{cls.__module__}:{cls.__qualname__}"
-        return Settings(name, plain(options))
+        place = f"{cls.__module__}:{cls.__qualname__}"
+        name = next((name for name, known in REGISTERED.items() if known is cls), place)
+        return Settings(name, plain({option: getattr(self, option) for option in self.options()}))
 
 
-# Names under which classes can be found (`registry`); others are found by their place.
-REGISTERED: dict[type[Method], str] = {}
+REGISTERED: dict[str, type[Method]] = {}  # what `registry` knows, by name
 
 
 def plain(value: Any) -> Any:

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from prolip.core import Fitted, Head, InputError, SavedModelError, Text
-from prolip.core.arrays import Array, Tensors, as_features, unit_rows
+from prolip.core import Fitted, Head, InputError, Text
+from prolip.core.arrays import Array, as_features, unit_rows
 from prolip.io.onnx_graph import Graph
-from prolip.methods.registry import register
 
 SPACES = ("embedding", "pre")
 
@@ -31,11 +30,6 @@ def products(f: Array, rows: Array) -> Array:
     return scores
 
 
-def _float32(**named: Array | None) -> dict[str, Array]:
-    return {name: array.astype(np.float32) for name, array in named.items() if array is not None}
-
-
-@register
 @dataclass(frozen=True, eq=False)
 class LinearClassifier(Fitted):
     """logits = f W' + b: a row of W [K, D] and a number of b [K] for each class."""
@@ -62,23 +56,7 @@ class LinearClassifier(Fitted):
             v = graph.columns(x, 0, len(self.head.weight)) if self.head.residual else x
         return graph.node("Gemm", graph.unit_rows(v), self.weight, self.bias, transB=1)
 
-    def tensors(self) -> Tensors:
-        """The matrix W and the intercepts b."""
-        return _float32(weight=self.weight, bias=self.bias)
 
-    def config(self) -> dict[str, Any]:
-        """Which features are read: embeddings, or those before the projection."""
-        return {"space": self.space}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> LinearClassifier:
-        """Put W and b behind the base model's head."""
-        if config["space"] not in SPACES:
-            raise SavedModelError(f"a linear classifier on features of an unknown kind: {config['space']!r}")
-        return cls(head, text, tensors["weight"], tensors["bias"], config["space"])
-
-
-@register
 @dataclass(frozen=True, eq=False)
 class CacheClassifier(Fitted):
     """logits = s f T' + alpha exp(-beta (1 - f k')) V: support images as keys, their labels as values."""
@@ -110,20 +88,6 @@ class CacheClassifier(Fitted):
         cached = graph.node("MatMul", near, self.alpha * values)
         return graph.node("Add", graph.node("MatMul", f, self.scale * self.text.rows.T), cached)
 
-    def tensors(self) -> Tensors:
-        """Keys and their labels."""
-        return {"keys": self.keys.astype(np.float32), "labels": self.labels}
-
-    def config(self) -> dict[str, Any]:
-        """The scale of zero-shot, weight and sharpness of the cache."""
-        return {"scale": self.scale, "alpha": self.alpha, "beta": self.beta}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> CacheClassifier:
-        """Put the cache beside the base model."""
-        scale, alpha, beta = (float(config[name]) for name in ("scale", "alpha", "beta"))
-        return cls(head, text, scale, tensors["keys"], tensors["labels"], alpha, beta)
-
 
 def affinity(f: Array, keys: Array, beta: float) -> Array:
     """exp(-beta (1 - f k')) of every key with every row of f, [n, m]."""
@@ -142,7 +106,6 @@ def by_class(near: Array, labels: Array, classes: int) -> Array:
     return sums
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class AdapterClassifier(Fitted):
     """logits = s normalize(alpha v + (1 - alpha) relu(relu(v W1) W2)) T', with v = head(x).
@@ -183,24 +146,7 @@ class AdapterClassifier(Fitted):
         """The same adapter, other classes."""
         return replace(self, text=text if isinstance(text, Text) else Text(text))
 
-    def tensors(self) -> Tensors:
-        """The layers W1 and W2."""
-        return _float32(down=self.down, up=self.up)
 
-    def config(self) -> dict[str, Any]:
-        """The scale, the share of the pretrained embedding, and what is normalised."""
-        return {"scale": self.scale, "alpha": self.alpha, "unit_input": self.unit_input}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> AdapterClassifier:
-        """Put the layers behind the base model's head."""
-        scale, alpha, unit_input = float(config["scale"]), float(config["alpha"]), config["unit_input"]
-        if not isinstance(unit_input, bool):
-            raise SavedModelError(f"unit_input must be true or false, got {unit_input!r}")
-        return cls(head, text, scale, tensors["down"], tensors["up"], alpha, unit_input)
-
-
-@register
 @dataclass(frozen=True, eq=False)
 class TextProjected(Fitted):
     """logits = s f T(P)', with text rows from a tuned text projection P.
@@ -213,25 +159,19 @@ class TextProjected(Fitted):
     head: Head
     text: Text
     scale: float
-    projection: Head
+    projection: Array  # P [Dt, D]
+    projection_bias: Array | None
+    rows: Array  # T(P) [K, D]
     per_template: bool = True
-    rows: Array | None = None  # of the classes it was fitted on, where the text features are not at hand
-
-    def class_rows(self) -> Array:
-        """The class rows T(P) [K, D], as the tuned projection makes them."""
-        if self.rows is not None:
-            return self.rows
-        assert self.text.features is not None
-        return text_rows(self.text.features, self.projection, self.per_template)
 
     def logits(self, x: Any) -> Array:
         """Scores [m, K] against the rows of the tuned projection."""
-        return self.scale * products(unit_features(self.head, x), self.class_rows())
+        return self.scale * products(unit_features(self.head, x), self.rows)
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""
         f = graph.unit_rows(graph.head(self.head, x))
-        return graph.node("MatMul", f, self.scale * self.class_rows().T)
+        return graph.node("MatMul", f, self.scale * self.rows.T)
 
     def with_text(self, text: Any) -> TextProjected:
         """The same text projection, other classes."""
@@ -240,26 +180,8 @@ class TextProjected(Fitted):
                 "prolip_text tunes the text projection: give a Text with features from before it, "
                 "as an encoder's `text(classes, templates)` does"
             )
-        return replace(self, text=text, rows=None)
-
-    def tensors(self) -> Tensors:
-        """The tuned projection and the class rows that it makes."""
-        return _float32(
-            projection=self.projection.weight, projection_bias=self.projection.bias, rows=self.class_rows()
-        )
-
-    def config(self) -> dict[str, Any]:
-        """The scale, and whether each prompt is normalised before their mean."""
-        return {"scale": self.scale, "per_template": self.per_template}
-
-    @classmethod
-    def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> TextProjected:
-        """Put the tuned projection in the base model's place."""
-        projection = Head(tensors["projection"], tensors.get("projection_bias"))
-        scale, per_template = float(config["scale"]), config["per_template"]
-        if not isinstance(per_template, bool):
-            raise SavedModelError(f"per_template must be true or false, got {per_template!r}")
-        return cls(head, text, scale, projection, per_template, tensors["rows"])
+        projection = Head(self.projection, self.projection_bias)
+        return replace(self, text=text, rows=text_rows(text.features, projection, self.per_template))
 
 
 def text_rows(features: Array, projection: Head, per_template: bool = True) -> Array:

@@ -18,18 +18,16 @@ published no program for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, partial, reduce
+from dataclasses import dataclass, field, replace
+from functools import cache, reduce
 from operator import or_
 from typing import Any, ClassVar
-
-import numpy as np
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Task, Text, UsageError, errors
 from prolip.core.arrays import Array, Tensors
 from prolip.io.onnx_graph import Graph
 from prolip.methods import registry
-from prolip.methods.base import FitContext, Method, Shape, plain
+from prolip.methods.base import FitContext, Method, Shape
 from prolip.methods.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
@@ -52,9 +50,8 @@ class Composition(Method):
         Learning rate and epochs of "adam".
     seed
         Random seed for the terms.
-    term_options
-        Options of the terms: by name for every term that has it, as "term.name" for one. A plain
-        lam="auto" leaves each term the rule that it has in a sum.
+    terms
+        Options of terms by their names: {"task_res": {"alpha": 0.2}}.
     """
 
     members: ClassVar[tuple[str, ...]] = ()
@@ -63,73 +60,42 @@ class Composition(Method):
     lr: float = 1e-4
     epochs: int = 300
     seed: int = 0
-    term_options: Mapping[str, Any] = field(default_factory=dict)
+    terms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.solver is not None and self.solver not in SOLVERS:
-            raise errors.UnknownNameError("solver", str(self.solver), SOLVERS)
+        if self.solver is not None:
+            errors.check_name("solver", self.solver, SOLVERS)
+        for name in self.terms:
+            errors.check_name("term", name, self.members)
+        self.methods()
 
-    @classmethod
-    def options(cls) -> list[str]:
-        """Its own, those of its terms, and those as "term.name"."""
-        own = [f.name for f in fields(cls) if f.name != "term_options"]
-        theirs = {name: registry.options(name) for name in cls.members}
-        shared = [option for options in theirs.values() for option in options if option not in own]
-        dotted = [f"{name}.{option}" for name, options in theirs.items() for option in options]
-        return [*own, *dict.fromkeys(shared), *dotted]
-
-    @classmethod
-    def create(cls, **options: Any) -> Composition:
-        """The sum, with options of its own and of its terms."""
-        own = {f.name: options.pop(f.name) for f in fields(cls) if f.name in options}
-        return cls(**own, term_options=options)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        settings = self.to_settings()
-        return partial(registry.create, settings.method, **settings.options), ()
-
-    def terms(self) -> list[LogitBiasMethod]:
+    def methods(self) -> list[LogitBiasMethod]:
         """The terms with their options."""
         built = []
         for name in self.members:
             cls = registry.get(name)
             assert issubclass(cls, LogitBiasMethod)
-            known, given = cls.options(), dict(cls.options_in_sum)
-            if self.solver == "adam":
-                given |= cls.options_in_adam_sum
-            given |= {"seed": self.seed} if "seed" in known else {}
-            given |= {
-                option: value
-                for option, value in self.term_options.items()
-                if option in known and (option, value) != ("lam", "auto")
-            }
-            dotted = {
-                option.rpartition(".")[2]: value
-                for option, value in self.term_options.items()
-                if option.rpartition(".")[0] == name
-            }
-            built.append(cls.create(**given | dotted))
+            given = {"seed": self.seed} if "seed" in cls.options() else {}
+            given |= cls.options_in_sum | (cls.options_in_adam_sum if self.solver == "adam" else {})
+            built.append(registry.create(name, **given | dict(self.terms.get(name, {}))))
         return built  # type: ignore[return-value]
 
     def needs_tuning(self) -> bool:
         """Whether a term has something to choose before training."""
-        return any(term.needs_tuning() for term in self.terms())
+        return any(term.needs_tuning() for term in self.methods())
 
     def tune(self, task: Task, splits: Splits) -> Tuning:
         """Let each term choose what it has to, alone."""
-        tuned = [term.tune(task, splits) for term in self.terms()]
-        options = {
-            f"{member}.{name}": value
-            for member, one in zip(self.members, tuned, strict=True)
-            for name, value in one.method.to_settings().options.items()
+        tuned = [term.tune(task, splits) for term in self.methods()]
+        chosen = {
+            name: one.method.to_settings().options for name, one in zip(self.members, tuned, strict=True)
         }
-        lam = next((one.report["lam"] for one in tuned if "lam" in one.report), None)
-        report = {"lam_rule": self.term_options.get("lam"), "lam": lam}
-        return Tuning(replace(self, term_options=options), report)
+        report = {name: figure for one in reversed(tuned) for name, figure in one.report.items()}
+        return Tuning(replace(self, terms=chosen), report)
 
     def solve(self, task: Task, context: FitContext) -> Combined:
         """Train the terms together, and return zero-shot with each of them added."""
-        terms = self.terms()
+        terms = self.methods()
         exact = self._goes_to_minimum(task, terms)
         biases = [term.bias(task, exact) for term in terms]
         if exact:
@@ -137,16 +103,11 @@ class Composition(Method):
         else:
             steps = Steps(self.lr, self.epochs, decay=max(term.decay_in_adam_sum for term in terms))
             trained = Sum(task, biases).train(steps, progress=context.progress)
-        parts: list[Fitted] = [ZeroShot().fit(task)]
-        for term, bias, parameters in zip(terms, biases, trained.parameters, strict=True):
-            parts.append(replace(bias.fitted(parameters), settings=term.to_settings()))
+        pairs = zip(biases, trained.parameters, strict=True)
+        parts = ZeroShot().fit(task), *(bias.fitted(parameters) for bias, parameters in pairs)
         solver = "exact" if exact else "adam"
-        return Combined(
-            tuple(parts),
-            (1.0 - len(biases), *[1.0] * len(biases)),
-            settings=replace(self, solver=solver).to_settings(),
-            report={"solver": solver, **trained.report()},
-        )
+        settings = replace(self, solver=solver).to_settings()
+        return Combined(parts, settings=settings, report={"solver": solver, **trained.report()})
 
     def _goes_to_minimum(self, task: Task, terms: list[LogitBiasMethod]) -> bool:
         without = [term.name for term in terms if not term.bias(task, exact=False).smooth]
@@ -154,22 +115,21 @@ class Composition(Method):
             raise UsageError(f'{without[0]} has no minimum to go to: use solver="adam"')
         return self.solver != "adam" and not without
 
-    def to_settings(self, **chosen: Any) -> Settings:
-        """Its own options, and those of the terms as they were given."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "term_options"}
-        return Settings(self.name, plain({**own, **self.term_options, **chosen}))
+    def to_settings(self) -> Settings:
+        """The options, under the name of the sum."""
+        return replace(super().to_settings(), method=self.name)
 
     def count(self, shape: Shape) -> int:
         """The sum over terms."""
-        return sum(term.count(shape) for term in self.terms())
+        return sum(term.count(shape) for term in self.methods())
 
 
 @cache
 def compose(name: str) -> type[Composition]:
     """The class of a sum like "prolip+task_res"."""
-    members = tuple(part.strip() for part in name.split("+"))
-    if len(members) < 2 or len(set(members)) < len(members):
-        raise UsageError(f"a sum needs two or more different methods, like 'prolip+task_res', got {name!r}")
+    members = tuple(name.split("+"))
+    if len(set(members)) < len(members):
+        raise UsageError(f"the terms of a sum must be different methods, got {name!r}")
     classes = []
     for member in members:
         cls = registry.get(member)
@@ -177,7 +137,7 @@ def compose(name: str) -> type[Composition]:
             raise UsageError(f"{member} cannot be a term of a sum: it is not a bias on the zero-shot logits")
         classes.append(cls)
     described = {
-        "name": "+".join(members),
+        "name": name,
         "summary": f"{' and '.join(members)}, trained together as biases on zero-shot",
         "open_class": all(cls.open_class for cls in classes),
         "size": " + ".join(cls.size for cls in classes),
@@ -185,23 +145,18 @@ def compose(name: str) -> type[Composition]:
         "redundant_on_black_box": any(cls.redundant_on_black_box for cls in classes),
         "members": members,
         "__doc__": Composition.__doc__,
+        "__module__": __name__,
     }
     return type("Composition", (Composition,), described)
 
 
-@register
 @dataclass(frozen=True, eq=False)
 class Combined(Fitted):
-    """logits = sum_i w_i logits_i of fitted parts.
-
-    A sum of logit biases on the zero-shot logits z is
-    z + sum_i (logits_i - z): weights 1, and 1 - (number of parts) for zero-shot itself.
-    """
+    """logits = z + sum_i (logits_i - z) of zero-shot, z, and of each method alone."""
 
     kind: ClassVar[str] = "combined"
 
-    parts: tuple[Fitted, ...]
-    weights: tuple[float, ...]
+    parts: tuple[Fitted, ...]  # zero-shot first
 
     @property
     def text(self) -> Text:  # type: ignore[override]
@@ -209,10 +164,9 @@ class Combined(Fitted):
         return self.parts[0].text
 
     def logits(self, x: Any) -> Array:
-        """The weighted sum of the parts' scores, [m, K]."""
-        scores = [weight * part.logits(x) for weight, part in zip(self.weights, self.parts, strict=True)]
-        total: Array = np.sum(scores, axis=0)
-        return total
+        """Scores [m, K]."""
+        zero_shot, *others = (part.logits(x) for part in self.parts)
+        return sum(others, (1.0 - len(others)) * zero_shot)
 
     @property
     def has_graph(self) -> bool:
@@ -221,11 +175,8 @@ class Combined(Fitted):
 
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""
-        weighted = [
-            graph.node("Mul", part.to_onnx(graph, x), weight)
-            for weight, part in zip(self.weights, self.parts, strict=True)
-        ]
-        return graph.node("Sum", *weighted)
+        zero_shot, *others = (part.to_onnx(graph, x) for part in self.parts)
+        return graph.node("Sum", graph.node("Mul", zero_shot, 1.0 - len(others)), *others)
 
     def with_text(self, text: Any) -> Combined:
         """The same parts, other classes, if all of them can."""
@@ -240,26 +191,20 @@ class Combined(Fitted):
         }
 
     def config(self) -> dict[str, Any]:
-        """Each part as it would be saved alone, and the weights."""
-        parts = [
-            {"kind": part.kind, "config": part.config(), "settings": asdict(part.settings)}
-            for part in self.parts
-        ]
-        return {"parts": parts, "weights": list(self.weights)}
+        """Each part as it would be saved alone."""
+        return {"parts": [{"kind": part.kind, "config": part.config()} for part in self.parts]}
 
     @classmethod
     def restore(cls, tensors: Tensors, config: dict[str, Any], head: Head, text: Text) -> Combined:
         """Restore each part by its kind."""
-        saved, weights = config["parts"], tuple(float(weight) for weight in config["weights"])
-        if not saved or len(saved) != len(weights):
-            raise SavedModelError(f"a sum of {len(saved)} models with {len(weights)} weights")
         parts = []
-        for i, part in enumerate(saved):
-            prefix = f"{i}."
-            own = {name.removeprefix(prefix): a for name, a in tensors.items() if name.startswith(prefix)}
-            settings = Settings(**part["settings"])
+        for i, part in enumerate(config["parts"]):
+            own = {name.removeprefix(f"{i}."): a for name, a in tensors.items() if name.startswith(f"{i}.")}
+            settings = Settings(part["kind"])
             parts.append(registry.restore(part["kind"], own, part["config"], head, text, settings, {}))
-        return cls(tuple(parts), weights)
+        if not parts:
+            raise SavedModelError("the sum has no parts")
+        return cls(tuple(parts))
 
 
 for name in REPORTED:

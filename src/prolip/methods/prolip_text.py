@@ -73,7 +73,8 @@ class TextProjection(PenalisedBias):
             step = self.basis.T @ step
         projection = self.projection.with_weight(self.projection.weight.astype(step.dtype) + step)
         rows = text_rows(self.features, projection, self.per_template)
-        return TextProjected(task.linear, task.text, task.scale, projection, self.per_template, rows)
+        weight, bias = projection.weight, projection.bias
+        return TextProjected(task.linear, task.text, task.scale, weight, bias, rows, self.per_template)
 
 
 @register

@@ -239,7 +239,7 @@ _ALL = (
     Experiment(
         "complementarity", "Complementarity to other methods", "Table 8", "few_shot",
         (
-            ZERO, *sums("exact", {"prolip.lam": "1/N"}, exact()), *sums("adam", {}, adam("1/N", lr=1e-4)),
+            ZERO, *sums("exact", {}, exact()), *sums("adam", {}, adam("1/N", lr=1e-4)),
             *sums("adam", {"lr": 1e-2}, adam("1/N", lr=1e-2), suffix="_1e-2"),
             replace(ANCHORED, gain_over="prolip"),
         ),

@@ -97,7 +97,7 @@ def counted() -> list[dict[str, Any]]:
     group = f"RN50, {CLASSES} classes, {SHOTS} shots"
     for name, kind in methods.available().items():
         try:
-            method = kind.create()
+            method = kind()
             count = method.count(shape)
         except (ProlipError, ImportError):
             continue  # it trains inside a tower, or is not installed
