@@ -159,7 +159,7 @@ def test_save_and_load_give_the_same_probabilities(fitted, photos, tmp_path):
     fitted.save(tmp_path / "model")
     loaded = FewShotClassifier.load(tmp_path / "model")
     np.testing.assert_allclose(loaded.predict_proba(images), fitted.predict_proba(images), atol=1e-6)
-    assert loaded.evaluate(photos)["accuracy"] == 1.0
+    assert loaded.report(photos).accuracy == 1.0
     config = json.loads((tmp_path / "model" / "prolip.json").read_text())
     assert config["classes"] == ["blue", "green", "red"]
     assert (config["method"], config["lam"], config["recipe"]["seed"]) == ("prolip", 0.01, 0)
@@ -221,12 +221,12 @@ def test_a_failed_fit_leaves_the_classifier_as_it_was(fitted, photos, monkeypatc
 
 
 def test_evaluation_reports_copies_of_support_images(fitted, photos):
-    assert fitted.evaluate(photos)["duplicates"] == 0
-    for measure in (fitted.evaluate, fitted.score):
-        with pytest.warns(TrainingImagesWarning) as caught:
-            found = measure(photos / "train")
-        assert found == 1.0 or found["duplicates"] == 18
-        assert caught[0].filename == __file__
+    assert fitted.report(photos).duplicates == 0
+    with pytest.warns(TrainingImagesWarning) as caught:
+        assert fitted.score(photos / "train") == 1.0
+    assert caught[0].filename == __file__
+    with pytest.warns(TrainingImagesWarning):
+        assert fitted.report(photos / "train", held_out=False).duplicates == 18
 
 
 def test_zero_shot_accuracy_is_that_of_the_untouched_model(fitted, photos, offline):
@@ -234,7 +234,7 @@ def test_zero_shot_accuracy_is_that_of_the_untouched_model(fitted, photos, offli
     text = offline.text(["blue", "green", "red"], ["a photo of a {}."])
     answers = (offline.head(found.features[0]) @ text.rows.T).argmax(axis=1)
     expected = (answers == np.repeat([0, 1, 2], 4)).mean()
-    assert fitted.evaluate(photos)["zero_shot_accuracy"] == pytest.approx(expected)
+    assert fitted.report(photos).zero_shot_accuracy == pytest.approx(expected)
 
 
 def test_other_weights_than_the_model_was_fitted_on_are_refused(fitted, offline, tmp_path, monkeypatch):
@@ -304,7 +304,7 @@ def test_a_class_with_no_readable_image_left_is_named(photos, offline):
 def test_classes_unknown_to_the_model_are_told(fitted, photos):
     (photos / "test" / "red").rename(photos / "test" / "crimson")
     with pytest.raises(InputError) as caught:
-        fitted.evaluate(photos)
+        fitted.score(photos)
     assert "crimson" in str(caught.value)
 
 

@@ -85,12 +85,11 @@ def test_values_are_shown_in_a_line(clf):
         assert value._repr_html_().count("<tr>") == len(value.rows()) + 1
 
 
-def test_an_evaluation_has_the_accuracy_of_each_class_by_name(clf, tmp_path):
+def test_an_evaluation_goes_into_the_model_card(clf, tmp_path):
     wrong = {**NEW, "red": [*NEW["red"], blotch(COLOURS["blue"], 999)]}
-    found = clf.evaluate(wrong)
-    assert found["per_class"] == {"blue": 1.0, "green": 1.0, "red": 0.8}
-    assert found["counts"] == {"blue": 4, "green": 4, "red": 5}
-    clf.export(tmp_path / "out", "onnx", evaluation=found)
+    report = clf.report(wrong)
+    assert (report.per_class, report.counts) == ((1, 1, 0.8), (4, 4, 5))
+    clf.export(tmp_path / "out", "onnx", evaluation=report)
     assert "| red | 80.0 % |" in (tmp_path / "out" / "README.md").read_text()
 
 

@@ -122,7 +122,7 @@ def test_another_spelling_is_the_same_class_to_a_model(model, offline, tmp_path)
     clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False)
     clf.model_ = model
     pictures(tmp_path, NFD, first=50, count=2)
-    assert clf.evaluate(tmp_path)["counts"] == {"bar": 0, NFC: 2}
+    assert clf.report(tmp_path).counts == (0, 2)
     assert clf.add(tmp_path).added_["added_classes"] == []
     assert clf.add([blotch((1, 2, 3), 9)], [f"{NFD} "]).added_["added_classes"] == []
     with pytest.raises(ProlipError):

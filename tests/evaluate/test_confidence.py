@@ -236,13 +236,11 @@ def test_evaluation_tells_calibration_before_after_and_by_chance(red_green):
     images = [blotch((200, 40, 40), 50 + i) for i in range(4)] + [
         blotch((40, 180, 40), 70 + i) for i in range(4)
     ]
-    outcome = red_green.evaluate(images, ["red"] * 4 + ["green"] * 4)
-    assert {"calibration_error", "calibration_error_before", "calibration_error_floor", "rejected"} <= set(
-        outcome
-    )
+    report = red_green.report(images, ["red"] * 4 + ["green"] * 4)
+    assert None not in (report.calibration_error_before, report.calibration_error_floor, report.rejected)
     probabilities = red_green.predict_proba(images)
     y = np.array([red_green.model_.classes.index(name) for name in ["red"] * 4 + ["green"] * 4])
-    assert outcome["calibration_error"] == pytest.approx(metrics.calibration_error(probabilities, y))
+    assert report.calibration_error == pytest.approx(metrics.calibration_error(probabilities, y))
 
 
 def test_calibration_survives_saving(red_green, offline, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
     from prolip.evaluate.suggestions import Suggestion
 
 
-LOGGER = logging.getLogger("prolip")
-
-
 class TrainingImagesWarning(UserWarning):
     """A model is evaluated on images that it was fitted on."""
 
@@ -54,8 +49,7 @@ class FewShotClassifier(Parameters):
     """A classifier of images that learns from a few of each class; an estimator like those of scikit-learn.
 
     Everything that a fit computes is one immutable value, `model_`. Images come as docs/guides/data.md says:
-    a folder, a table, an archive, a dataset, a data frame; or several paths, bytes, PIL images or arrays. The
-    logger "prolip" has a line for each fit.
+    a folder, a table, an archive, a dataset, a data frame; or several paths, bytes, PIL images or arrays.
 
     {parameters}
 
@@ -66,6 +60,8 @@ class FewShotClassifier(Parameters):
     added_
         What the last `add` changed: `added_classes`, `added_images`, and the held-out accuracy of the old
         classes, `old_accuracy_before` and `old_accuracy`.
+    saved_
+        The folder that the model was loaded from or saved in, and the checksum of the model there.
 
     Examples
     --------
@@ -76,7 +72,7 @@ class FewShotClassifier(Parameters):
 
     model_: AdaptedModel
     added_: dict[str, Any]
-    _versions: dict[str, str | None]  # of the models that this one replaces without asking, by folder
+    saved_: tuple[Path, str | None] | None = None
 
     # Fitting
 
@@ -118,19 +114,14 @@ class FewShotClassifier(Parameters):
         if classes is not None:
             self.model_ = fit_names(encoder, recipe, classes)
             return self
-        columns: dict[str, Any] = {"image_column": image_column, "label_column": label_column}
-        labelled = read_labelled(images, labels, groups, split="train", **columns)
-        started = time.perf_counter()
-        with self._progress() as bar:
+        labelled = read_labelled(
+            images, labels, groups, split="train", image_column=image_column, label_column=label_column
+        )
+        with progress_bars(self.progress) as bar:
             self.model_ = fit_images(
                 encoder, recipe, labelled, self.reading, unlabelled=unlabelled,
                 progress=bar("encoding images"), training=bar("training", "steps"),
             )  # fmt: skip
-        LOGGER.info(
-            "fitted %s on %d images of %d classes in %.1f s, held-out accuracy %s", self.method,
-            self.info_["images"], len(self.model_.classes), time.perf_counter() - started,
-            self.confidence_.figures.accuracy,
-        )  # fmt: skip
         return self
 
     def compare(
@@ -150,7 +141,7 @@ class FewShotClassifier(Parameters):
         from prolip.api.compare import compare
 
         recipe, labelled = self._recipe(), read_labelled(images, labels, groups, split="train")
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             return compare(
                 [self.model] if models is None else models, self._encoder, recipe, labelled, self.reading,
                 candidates=candidates, download=self.download,
@@ -165,16 +156,13 @@ class FewShotClassifier(Parameters):
         About the fraction `false_reject` of in-distribution images is rejected too.
         """
         model, extraction, count = self._extract(images)
-        options = PredictOptions(1, reject, false_reject)
+        options = PredictOptions(reject=reject, false_reject=false_reject)
         predictions = prediction.predict(model, extraction.features[0], options)
-        labels = self.classes_[predictions.best]
-        if reject and predictions.rejected is not None:
-            labels = labels.astype(object)
-            labels[predictions.rejected] = None
-        if len(labels) == count:
+        if len(predictions) == count and not reject:
+            labels: Array = self.classes_[predictions.best]
             return labels
         rows = np.full(count, None, object)
-        rows[extraction.kept] = labels
+        rows[extraction.kept] = predictions.labels
         return rows
 
     def top_k(self, images: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
@@ -215,23 +203,12 @@ class FewShotClassifier(Parameters):
         """Return the accuracy on a folder (its test/ if it has one), or on images and labels."""
         return float(self.report(images, labels, held_out=False).accuracy)
 
-    def evaluate(self, images: Any, labels: Any = None) -> dict[str, Any]:
-        """Compute `prolip.evaluate.Figures` on labelled images, as a dict; figures of each class by its name.
-
-        `calibration_error_before` is that at temperature 1, before calibration; `calibration_error_floor`
-        that of a perfectly calibrated model on as many images. `rejected` is the fraction that `predict` with
-        `reject` would reject. `duplicates` is the number of images that the model was fitted on.
-        """
-        figures = self.report(images, labels, held_out=False).figures.to_json()
-        classes = figures.pop("classes")
-        by_class = {name: dict(zip(classes, figures[name], strict=True)) for name in ("per_class", "counts")}
-        return {**figures, **by_class}
-
     def report(self, images: Any = None, labels: Any = None, *, held_out: bool = True) -> Report:
         """Predict labelled images; `Report` has figures, confusion matrix and mistakes.
 
-        With `held_out`, training images are predicted by fits that did not see them. Without images, the
-        report is on all of the training images.
+        `rejected` is the fraction that `predict` with `reject` would reject, `duplicates` the number of
+        images that the model was fitted on. With `held_out`, training images are predicted by fits that did
+        not see them. Without images, the report is on all of the training images.
         """
         from prolip.api.evaluate import evaluate_images, evaluate_support
 
@@ -239,7 +216,7 @@ class FewShotClassifier(Parameters):
         if images is None:
             return evaluate_support(model)
         labelled = self._labelled(images, labels, None, "test")
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             progress = bar("encoding images")
             report = evaluate_images(model, labelled, self.reading, progress, held_out=held_out)
         if seen := int((report.in_support & ~report.held_out).sum()):
@@ -265,7 +242,7 @@ class FewShotClassifier(Parameters):
         known = () if model is None else model.classes
         train = read_labelled(images, labels, split="train", classes=known)
         other = None if test is None else read_labelled(test, split="test", classes=train.classes)
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             progress = bar("encoding images")
             return check_images(encoder, recipe, train, other, self.reading, model=model, progress=progress)
 
@@ -295,7 +272,7 @@ class FewShotClassifier(Parameters):
             self.model_, self.added_ = grow.add_names(self._model(), names)
             return self
         labelled = self._labelled(images, labels, groups, "train")
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             self.model_, self.added_ = grow.add_images(
                 self._model(), labelled, names, self.reading, bar("encoding images")
             )
@@ -309,14 +286,14 @@ class FewShotClassifier(Parameters):
         from prolip.api import grow
         from prolip.evaluate.curve import REPEATS
 
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             return grow.learning_curve(self._model(), bar("fitting", "fits"), repeats or REPEATS)
 
     def suggest(self, images: Any, count: int = 10) -> list[Suggestion]:
         """Suggest which unlabelled images to label next; `index` counts in `images`."""
         from prolip.api import grow
 
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             return grow.suggest(self._model(), images, count, self.reading, bar("encoding images"))
 
     # Files
@@ -330,15 +307,15 @@ class FewShotClassifier(Parameters):
         without the images. A model that is there is replaced with `force`, or if this one was loaded from it
         or saved there before.
         """
-        path = as_path(path, "path")
-        versions, key = vars(self).setdefault("_versions", {}), str(path.expanduser().resolve())
-        known = None if force else versions.get(key)
-        if known is None and not force and version(path) is not None:
-            raise UsageError(
-                f"{path} has a model: name another folder, or replace it with ", Parameter("force", True)
-            )
-        saving.save(self._model(), path, support=support, card=card, over=known)
-        versions[key] = version(path)
+        place, own = as_path(path, "path").expanduser().resolve(), None
+        if not force:
+            own = self.saved_[1] if self.saved_ and self.saved_[0] == place else None
+            if own is None and version(place) is not None:
+                raise UsageError(
+                    f"{path} has a model: name another folder, or replace it with ", Parameter("force", True)
+                )
+        saving.save(self._model(), path, support=support, card=card, replaced=own)
+        self.saved_ = place, version(place)
 
     @classmethod
     def load(
@@ -352,15 +329,15 @@ class FewShotClassifier(Parameters):
         if wrong := sorted(runtime.keys() - {"device", "store", "skip_bad", "progress"}):
             raise UsageError(f"load takes no {wrong[0]!r}: the options of the fit are in the saved model")
         clf = cls(base or "offline", download=download, **runtime)
-        before = version(as_path(path, "path"))
-        with clf._progress() as bar:
+        place = as_path(path, "path").expanduser().resolve()
+        clf.saved_ = place, version(place)
+        with progress_bars(clf.progress) as bar:
             progress = bar("downloading", "bytes")
-            model = saving.load(path, clf.device, base=base, download=download, progress=progress)
-        recipe = {name: getattr(model.recipe, name) for name in RECIPE}
+            clf.model_ = saving.load(path, clf.device, base=base, download=download, progress=progress)
+        recipe = {name: getattr(clf.model_.recipe, name) for name in RECIPE}
         if isinstance(recipe["templates"], tuple):
             recipe["templates"] = list(recipe["templates"])
-        clf.set_params(model=model.encoder.name if base is None else base, **recipe)
-        clf.model_, clf._versions = model, {str(Path(path).expanduser().resolve()): before}
+        clf.set_params(model=clf.model_.encoder.name if base is None else base, **recipe)
         return clf
 
     def push_to_hub(
@@ -394,7 +371,7 @@ class FewShotClassifier(Parameters):
         to: str | Sequence[str],
         *,
         force: bool = False,
-        evaluation: dict[str, Any] | None = None,
+        evaluation: Report | None = None,
         runtime: str | Path | None = None,
         all_graphs: bool = False,
         weights: str | None = None,
@@ -402,7 +379,7 @@ class FewShotClassifier(Parameters):
         """Export the adapted model for other programs; return the names of the files.
 
         `to` is "hf", "open_clip", "onnx", "web", or several of them.
-        `evaluation`, from `evaluate`, replaces the held-out figures in the model card. For "onnx":
+        `evaluation`, from `report`, replaces the held-out figures in the model card. For "onnx":
         `all_graphs` also writes those of batches, images and texts. For "web": `runtime`, a folder with the
         package onnxruntime-web, which goes into the page instead of a CDN. For "hf" and "open_clip" of a
         model on ONNX graphs: `weights`, the same model in one of these libraries, like
@@ -473,24 +450,14 @@ class FewShotClassifier(Parameters):
             return known
         if not self.download:
             return encoders.load(model, self.device)
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             progress = bar("downloading", "bytes")
             return encoders.load(model, self.device, download=True, progress=progress)
-
-    @contextmanager
-    def _progress(self) -> Iterator[Any]:
-        """Yield a function that makes the progress of something, by its label and its unit."""
-        given = self.progress
-        if callable(given):
-            yield lambda label, unit="images": partial(given, label)
-        else:
-            with ProgressBars(given) as bars:
-                yield bars.bar
 
     def _extract(self, images: Any) -> tuple[AdaptedModel, Extraction, int]:
         """Return the model, the features of the images that can be read, and how many images there are."""
         model, listed = self._model(), as_images(images)
-        with self._progress() as bar:
+        with progress_bars(self.progress) as bar:
             progress: Progress | None = bar("encoding images")
             return model, encode(model.encoder, listed, self.reading, progress=progress), len(listed)
 
@@ -510,3 +477,13 @@ def _spread(rows: Array, extraction: Extraction, count: int) -> Array:
     spread: Array = np.full((count, *rows.shape[1:]), np.nan, rows.dtype)
     spread[extraction.kept] = rows
     return spread
+
+
+@contextmanager
+def progress_bars(progress: Any) -> Iterator[Any]:
+    """Yield a function that makes the progress of something, by its label and its unit."""
+    if callable(progress):
+        yield lambda label, unit="images": partial(progress, label)
+    else:
+        with ProgressBars(progress) as bars:
+            yield bars.bar

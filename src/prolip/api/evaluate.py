@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.inputs import ReadOptions, encode, image_name, require_known
+from prolip.api.inputs import ReadOptions, encode, image_name, require_every_class, require_known
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import Predictions, predict
 from prolip.core import UsageError
@@ -162,6 +162,7 @@ def evaluate_images(
     """
     require_known(images, model.classes)
     extraction = encode(model.encoder, images.images, reading, progress=progress)
+    require_every_class(images, [images.labels[i] for i in extraction.kept])
     return evaluate_features(model, images, extraction, held_out=held_out)
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.inputs import ReadOptions, encode, image_name
+from prolip.api.inputs import ReadOptions, encode, image_name, require_every_class
 from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
-from prolip.core import InputError, Projected, UsageError
+from prolip.core import Projected, UsageError
 from prolip.core.arguments import as_text
 from prolip.core.arrays import Array
 from prolip.core.errors import Parameter
@@ -113,10 +113,7 @@ def make_support(
     if task is not None:
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
         groups = np.concatenate([task.groups, groups + task.groups.max() + 1])
-    if lost := sorted(set(images.labels) - set(y.tolist())):
-        raise InputError(
-            f"class {images.classes[lost[0]]!r} has no image left: all are unreadable, or in another class"
-        )
+    require_every_class(images, y.tolist())
     groups = merge(_near_copy_groups(x[0], y, new.images), groups)
     task = make_task(encoder, x, y, recipe.class_text(encoder, images.classes), groups)
     new_hashes = tuple(extraction.hashes[i] for i in fresh)

@@ -211,3 +211,11 @@ def require_known(images: ImageSet, classes: Sequence[Any]) -> None:
             f"label {images.classes[len(classes)]!r} is not among the {len(classes)} classes of this model "
             f"({some})"
         )
+
+
+def require_every_class(images: ImageSet, labels: Iterable[int]) -> None:
+    """Refuse images of a class that is not among the `labels` of those that are left."""
+    if lost := sorted(set(images.labels) - set(labels)):
+        raise InputError(
+            f"class {images.classes[lost[0]]!r} has no image left: all are unreadable, or in another class"
+        )

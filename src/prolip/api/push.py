@@ -30,45 +30,38 @@ def push(model: AdaptedModel, name: str, private: bool, support: bool, example: 
 
     The options are those of `FewShotClassifier.push_to_hub`; `example` is sent without its metadata.
     """
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+    from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import RepositoryNotFoundError
 
     name = as_text(name, "name")
     image = None if example is None else to_jpeg(load_image(example), EXAMPLE_SIDE, quality=90)
     if not get_token():
         raise UsageError("log in to the model hub first: run `hf auth login`, or set HF_TOKEN")
-    with _hub_errors(f"{name} cannot be pushed"):
+    with _hub_errors(f"{name} cannot be pushed"), TemporaryDirectory() as folder:
         api = HfApi(endpoint=_endpoint())
         repository = name if "/" in name else f"{api.whoami()['name']}/{name}"
         try:
-            there = [each.rfilename for each in api.model_info(repository).siblings or ()]
+            files = {file.rfilename for file in api.model_info(repository).siblings or ()}
         except RepositoryNotFoundError:
-            there = []
-        if (others := sorted(set(there) - {".gitattributes"})) and not force:
+            files = set()
+        if (files := files - {".gitattributes"}) and not force:
             raise UsageError(
-                f"{repository} has files already ({others[0]}, ...): name another, or replace "
+                f"{repository} has files already ({min(files)}, ...): name another, or replace "
                 "the model in it with ",
                 Parameter("force", True),
             )
-        files = {CONFIG} if image is None else {CONFIG, EXAMPLE}
-        card = model_card(describe(model), files, repository.partition("/")[2], repository)
-        with TemporaryDirectory() as folder:
-            write_model(Path(folder), saved_model(model, support=support, card=card))
-            new = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+        parts = {CONFIG} if image is None else {CONFIG, EXAMPLE}
+        card = model_card(describe(model), parts, repository.partition("/")[2], repository)
+        write_model(Path(folder), saved_model(model, support=support, card=card))
         if image is not None:
-            new[EXAMPLE] = image
-        old = [file for file in there if file not in new and any(map(Path(file).match, _TENSORS))]
-        api.create_repo(repository, private=private, exist_ok=True)
-        with _without_bars(), quiet():
-            done = api.create_commit(
-                repository,
-                [
-                    *(CommitOperationAdd(file, content) for file, content in sorted(new.items())),
-                    *(CommitOperationDelete(file) for file in old),
-                ],
-                commit_message="Push a model of prolip",
-            )
-    return str(done.repo_url)
+            Path(folder, EXAMPLE).write_bytes(image)
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        with quiet():
+            api.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message="Push a model of prolip",
+                delete_patterns=list(_TENSORS),
+            )  # fmt: skip
+    return str(address)
 
 
 def fetch(name: str, revision: str | None = None) -> Path:
@@ -77,11 +70,10 @@ def fetch(name: str, revision: str | None = None) -> Path:
 
     if Path(as_text(name, "name")).expanduser().is_dir():
         return Path(name).expanduser()
-    with _hub_errors(f"{name} cannot be loaded from the hub"), _without_bars(), quiet():
+    with _hub_errors(f"{name} cannot be loaded from the hub"), quiet():
+        patterns = [CONFIG, CARD, *_TENSORS]
         folder = Path(
-            snapshot_download(
-                name, revision=revision, allow_patterns=[CONFIG, CARD, *_TENSORS], endpoint=_endpoint()
-            )
+            snapshot_download(name, revision=revision, allow_patterns=patterns, endpoint=_endpoint())
         )
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{name} is not a model of prolip: it has no {CONFIG}")
@@ -92,20 +84,6 @@ def _endpoint() -> str:
     from huggingface_hub import constants
 
     return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep the hub's library from drawing progress bars: a model has a few megabytes."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    drawn = not are_progress_bars_disabled()
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        if drawn:
-            enable_progress_bars()
 
 
 @contextmanager

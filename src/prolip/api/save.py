@@ -1,10 +1,12 @@
 """Save, load and export an adapted model."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ import prolip
 from prolip import encoders, methods
 from prolip.api import check_saved
 from prolip.api.model import AdaptedModel, Support, make_task
-from prolip.core import ModelError, SavedModelError, Text, UsageError
+from prolip.core import ModelError, SavedModelError, Settings, Text
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
@@ -24,6 +26,9 @@ from prolip.export.base_model import load_base
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
 from prolip.io.progress import Progress
+
+if TYPE_CHECKING:
+    from prolip.api.evaluate import Report
 
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
@@ -56,16 +61,16 @@ def save(
     *,
     support: bool = True,
     card: bool = False,
-    over: str | None = None,
+    replaced: str | None = None,
 ) -> None:
     """Write a folder that `load` reads; with `support` also the features that a later fit needs.
 
-    `over` is the `prolip.export.saved.version` of the model that may be replaced; another one is not.
+    `replaced` is the `prolip.export.saved.version` of the model that may be replaced; another one is not.
     """
     path = as_path(path, "path")
     name = path.expanduser().resolve().name
     text = model_card(describe(model), {CONFIG}, name) if card else None
-    write_model(path, saved_model(model, support=support, card=text), over)
+    write_model(path, saved_model(model, support=support, card=text), replaced)
 
 
 def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None = None) -> SavedModel:
@@ -103,7 +108,8 @@ def load(
     saved = read_model(path)
     with _corrupt_model_errors(path):
         check_saved.check_config(saved.config)
-        text = _text(saved)
+        check_saved.check_tensors(saved.tensors | (saved.support or {}))
+        text = Text(saved.tensors["text"], tuple(map(str, saved.config["classes"])))
     name, fingerprint = saved.config["model"], saved.config["fingerprint"]
     if download and base is None:
         base = encoders.load(name, device, download=True, progress=progress)
@@ -124,19 +130,12 @@ def _corrupt_model_errors(path: Path) -> Iterator[None]:
         raise SavedModelError(f"{path} is damaged, or is not a model: {why}") from error
 
 
-def _text(saved: SavedModel) -> Text:
-    if missing := sorted({"text", "support"} - set(saved.tensors)):
-        raise SavedModelError(f"its tensors lack {missing[0]!r}")
-    check_saved.check_tensors(saved.tensors)
-    return Text(saved.tensors["text"], tuple(map(str, saved.config["classes"])))
-
-
 def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     """Build the model, and check that its parts fit each other."""
     config, classes = saved.config, tuple(saved.config["classes"])
     tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
-    recipe, settings = check_saved.recipe_of(config), check_saved.settings_of(config)
-    hashes = check_saved.hashes_of(saved.tensors["support"])
+    recipe, settings = check_saved.recipe_of(config), Settings(**config["settings"])
+    hashes = tuple(row.tobytes() for row in saved.tensors["support"].astype(np.uint8).reshape(-1, 32))
     figures = Figures.from_json(config["held_out"])
     confidence = Confidence.restore(tensors, float(config["temperature"]), figures)
     if confidence.out_of_distribution is not None:
@@ -152,10 +151,10 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set has {task.views} views of {task.n} images")
         if "held_out" in saved.support:
-            held_out = check_saved.held_out_of(saved.support, task)
-            confidence = replace(confidence, held_out=held_out)
-    support = Support(hashes, task)
-    return AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
+            confidence = replace(confidence, held_out=check_saved.held_out_of(saved.support, task))
+    return AdaptedModel(
+        encoder, recipe, fitted, classes, text, confidence, Support(hashes, task), config["fit"]
+    )
 
 
 def export(
@@ -164,7 +163,7 @@ def export(
     to: Sequence[str],
     *,
     force: bool = False,
-    evaluation: dict[str, Any] | None = None,
+    evaluation: Report | None = None,
     runtime: str | Path | None = None,
     all_graphs: bool = False,
     weights: str | None = None,
@@ -174,11 +173,8 @@ def export(
     from prolip.export.formats import export as write
     from prolip.export.web import find_runtime
 
-    if evaluation is not None and not evaluation:
-        raise UsageError("evaluation is empty: give what `evaluate` returned, or leave it out")
-    if evaluation is not None and isinstance(per_class := evaluation.get("per_class"), dict):
-        evaluation = {**evaluation, "per_class": [per_class.get(name) for name in model.classes]}
-    config = {**describe(model), "evaluation": evaluation}
+    figures = None if evaluation is None else evaluation.figures.to_json()
+    config = {**describe(model), "evaluation": figures}
     exported = Export(
         model.encoder, model.fitted, config, model.confidence.out_of_distribution, all_graphs, weights,
         None if runtime is None else find_runtime(as_path(runtime, "runtime")),

@@ -68,7 +68,7 @@ def export(
     check_formats(clf.fitted_, clf.model_.encoder, to, weights)
     evaluation = None
     if evaluate is not None:
-        evaluation = clf.evaluate(str(evaluate))
+        evaluation = clf.report(str(evaluate), held_out=False)
     say("writing, and checking what was written ...")
 
     def write(weights: str | None) -> list[str]:
