@@ -1,7 +1,6 @@
 """The conventions of scikit-learn's estimators, as FewShotClassifier follows them."""
 
 import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import prolip
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, UsageError
 from prolip.api.inputs import InputError
-from prolip.core.errors import not_fitted
 
 IMAGES = [blotch(colour, 500 + k) for k, colour in enumerate(COLOURS.values())]
 
@@ -83,7 +81,6 @@ def test_an_unfitted_classifier_raises_what_scikit_learn_would():
         assert isinstance(caught.value, ValueError)
         assert isinstance(caught.value, AttributeError)
     assert not hasattr(clf, "classes_")
-    assert isinstance(pickle.loads(pickle.dumps(not_fitted("no"))), prolip.NotFittedError)
 
 
 def test_a_missing_file_is_a_file_not_found_error(colour_model, tmp_path):

@@ -104,7 +104,6 @@ def test_paths_pictures_and_arrays_may_be_mixed(photos):
     got = extract(Fake(), [str(photos[0]), noise(0), np.asarray(noise(0)), photos[0].read_bytes()])
     for row in got.features[0, 1:]:
         assert np.array_equal(row, got.features[0, 0])
-    assert got.encoded == 2  # the file, and the pixels
 
 
 def test_a_view_depends_on_the_picture_and_its_number_alone(photos):
@@ -129,16 +128,6 @@ def test_an_augmented_view_is_the_preprocessors(photos, monkeypatch):
     got = extract(Fake(), photos, views=(1, 2, 3))
     assert len(set(drawn)) == 30
     assert_same(got.features[2], extract(Fake(), photos).features[0])
-
-
-def test_copies_are_encoded_once(photos, store):
-    photos[5].write_bytes(photos[1].read_bytes())
-    encoder = Fake()
-    got = extract(encoder, [*photos, photos[1]], store=store)
-    assert got.encoded == sum(encoder.batches) == 9
-    assert np.array_equal(got.features[0, 1], got.features[0, 5])
-    assert np.array_equal(got.features[0, 1], got.features[0, 10])
-    assert len(store.space(encoder)) == 9
 
 
 def test_progress_counts_pictures_whose_features_are_there(photos):

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from prolip.core import ProlipError, UsageError
-from prolip.features import FeatureStore, extract
-from prolip.io.row_store import RowStore
+from prolip.features import FeatureStore, Space, extract
 from test_features import WIDTH, Fake, noise
 
 STATE = (5, 10**9, 10**9, 7)
@@ -101,23 +100,22 @@ def test_two_encoders_do_not_mix(photos, tmp_path):
 
 def test_threads_and_processes_share_a_store(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from prolip.io.row_store import RowStore\n"
-        "for i in range(50): RowStore(Path(sys.argv[1])).add(sys.argv[2], [(bytes([i]), 0, [i])])"
+        "import sys, numpy; from prolip.features.store import FeatureStore, Space\n"
+        "for i in range(50):\n"
+        "    Space(FeatureStore(sys.argv[1]), sys.argv[2], 1).add([bytes([i])], [0], numpy.ones((1, 1)))"
     )
-    path = tmp_path / "store" / "features.sqlite"
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in "xy"]
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in "xy"]
     assert [writer.wait(60) for writer in writers] == [0, 0]
-    assert [RowStore(path).count(name) for name in "xy"] == [50, 50]
+    assert [len(Space(FeatureStore(tmp_path), name, 1)) for name in "xy"] == [50, 50]
 
 
 def test_the_oldest_rows_go_first(tmp_path):
-    store = RowStore(tmp_path / "a.sqlite")
+    store = FeatureStore(tmp_path)
     store.limit = 1 << 20
-    for i in range(400):
-        store.add("a", [(i.to_bytes(2, "big"), 0, np.full(1000, i))])
-    kept = sorted(
-        int.from_bytes(key, "big") for key, _ in store.get("a", [i.to_bytes(2, "big") for i in range(400)])
-    )
+    space, keys = Space(store, "a", 1000), [i.to_bytes(2, "big") for i in range(400)]
+    for i, key in enumerate(keys):
+        space.add([key], [0], np.full((1, 1000), i))
+    kept = sorted(int.from_bytes(key, "big") for key, _ in space.get(keys))
     assert kept == list(range(kept[0], 400))
     assert 150 < len(kept) < 260
     assert store.path.stat().st_size < 2 << 20
@@ -144,7 +142,7 @@ def older(path: Path) -> None:
 def test_the_cache_is_made_anew_and_a_folder_that_was_named_is_left_alone(photos, damage):
     store = FeatureStore()
     extract(Fake(), photos, store=store)
-    path = store.rows.path
+    path = store.path
     damage(path)
     before = path.read_bytes()
     with pytest.raises(ProlipError):

@@ -21,7 +21,7 @@ from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
 from prolip.core import Fitted, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array, softmax
-from prolip.core.errors import Parameter, not_fitted
+from prolip.core.errors import NotFittedError, Parameter
 from prolip.data import ImageSet
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
@@ -466,7 +466,7 @@ class FewShotClassifier(Parameters):
 
     def _model(self) -> AdaptedModel:
         if not hasattr(self, "model_"):
-            raise not_fitted("this classifier is not fitted yet: call fit first, or load a saved one")
+            raise NotFittedError("this classifier is not fitted yet: call fit first, or load a saved one")
         return self.model_
 
 

@@ -61,10 +61,8 @@ def as_features(x: Any, name: str) -> Array:
 def as_labels(y: Any, classes: int) -> Array:
     """Convert labels [n] to int64, each in 0 .. classes - 1."""
     array = to_numpy(y)
-    if array.ndim != 1:
-        raise InputError(f"labels must be a vector [n], got shape {list(array.shape)}")
-    if array.dtype.kind not in "fiub" or not np.array_equal(array, np.round(array)):
-        raise InputError(f"labels must be integers, got {array.dtype}")
+    if array.ndim != 1 or array.dtype.kind not in "fiub" or not np.array_equal(array, np.round(array)):
+        raise InputError(f"labels must be a vector [n] of integers, got {array.dtype} {list(array.shape)}")
     array = array.astype(np.int64)
     if len(array) and (array.min() < 0 or array.max() >= classes):
         raise InputError(
@@ -134,13 +132,11 @@ def one_hot_sum(x: Array, y: Array, classes: int) -> Array:
 
 def require_directions(x: Array, name: str) -> None:
     """Reject rows without a direction: zero, or so small or large that their squares are lost."""
-    size = np.abs(x).max(axis=-1, initial=0)
-    zero = size == 0
-    if zero.any():
-        first = int(np.flatnonzero(zero)[0])
-        raise InputError(f"{name} has {int(zero.sum())} all-zero rows (the first is row {first})")
-    if size.size and not (size.min() > SHORTEST and size.max() < LONGEST):
+    size = np.abs(x).max(axis=-1, initial=0).reshape(-1)
+    wrong = np.flatnonzero(~((size > SHORTEST) & (size < LONGEST)))
+    if len(wrong):
+        what = "all-zero" if not size[wrong].any() else "too small or too large"
         raise InputError(
-            f"{name} has rows of values from {size.min():.3g} to {size.max():.3g}, too small or too large to "
-            f"compute with: scale them to between {SHORTEST:g} and {LONGEST:g}, for example to unit length"
+            f"{name} has {len(wrong)} {what} rows (the first is row {wrong[0]}): their largest values must "
+            f"lie between {SHORTEST:g} and {LONGEST:g}; scale them, for example to unit length"
         )

@@ -5,7 +5,6 @@ exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 """
 
 import difflib
-import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -43,22 +42,7 @@ class UsageError(ProlipError):
 
 
 class NotFittedError(UsageError, ValueError, AttributeError):
-    """An estimator is used before it is fitted; `not_fitted` creates it."""
-
-
-def not_fitted(message: str) -> NotFittedError:
-    """Return a `NotFittedError`, which is scikit-learn's too if scikit-learn is imported."""
-    theirs = sys.modules.get("sklearn.exceptions")
-    if theirs is None:
-        return NotFittedError(message)
-    bases = (NotFittedError, theirs.NotFittedError)
-    both: type[NotFittedError] = type("NotFittedError", bases, {"__reduce__": _reduce_not_fitted})
-    return both(message)
-
-
-def _reduce_not_fitted(error: NotFittedError) -> Any:
-    """Pickle a class that is created at run time."""
-    return not_fitted, error.args
+    """An estimator is used before it is fitted."""
 
 
 class UnknownNameError(UsageError):

@@ -17,14 +17,14 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, ModelError, Parameter, ProlipError
+from prolip.core.errors import InputError, ModelError, Parameter
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
@@ -47,7 +47,7 @@ class Extraction:
     kept: list[int]  # their indices in the input
     hashes: list[bytes]  # their contents' SHA-256
     bad: list[tuple[str, str]]  # name and reason of each image that could not be read
-    encoded: int  # views that the tower was run on; the rest came from the store, or were copies
+    encoded: int  # views that the tower was run on; the rest came from the store
     seconds: float  # of the whole extraction
 
     def __repr__(self) -> str:
@@ -90,11 +90,26 @@ def extract(
         raise InputError(f"views must be different numbers from 0 on, got {views}")
     if not len(images):
         raise InputError("no images to encode")
-    job = _Job(encoder, images, views, store, progress or (lambda done, total: None))
-    job.run(min(16, max(2, cores())) if workers is None else workers, bool(skip_bad))
+    job = _Job(encoder, images, views, store)
+    workers = min(16, max(2, cores())) if workers is None else workers
+    job.run(workers, bool(skip_bad), progress or (lambda done, total: None))
     if store is not None and store.problem:
         warnings.warn(f"features are not stored: {store.problem}", stacklevel=2)
-    return job.result(skip_bad, time.perf_counter() - started)
+    kept = [index for index in range(len(images)) if index not in job.bad]
+    bad = [(error.name, error.reason) for _, error in sorted(job.bad.items())]
+    if not kept:
+        raise NoImagesError(bad)
+    if len(bad) > skip_bad * len(images):
+        listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
+        raise InputError(
+            f"{len(bad)} of {len(images)} images cannot be read, more than "
+            f"{100 * skip_bad:.0f} %: repair or remove them, or skip them with ",
+            Parameter("skip_bad", True),
+            f" ({listed})",
+        )
+    features = job.features[:, kept] if bad else job.features
+    hashes = [job.keys[index] for index in kept]
+    return Extraction(features, kept, hashes, bad, job.encoded, time.perf_counter() - started)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,80 +118,53 @@ class _Loaded:
 
     key: bytes
     state: tuple[int, ...] | None  # of its file, if it has one
-    rows: dict[int, Array] = field(default_factory=dict)  # [width]
-    pixels: dict[int, Array] = field(default_factory=dict)  # uint8 [S, S, 3]
+    rows: dict[int, Array]  # [width]
+    pixels: dict[int, Array]  # uint8 [S, S, 3]
 
 
 class _Job:
     """The state of one extraction. Only `_load` runs on other threads."""
 
     def __init__(
-        self,
-        encoder: Encoder,
-        images: Sequence[Any],
-        views: list[int],
-        store: FeatureStore | None,
-        progress: Progress,
+        self, encoder: Encoder, images: Sequence[Any], views: list[int], store: FeatureStore | None
     ) -> None:
         self.encoder, self.images, self.views, self.store = encoder, images, views, store
         self.space = None if store is None else store.space(encoder)
-        self.progress = progress
         self.features = np.empty((len(views), len(images), encoder.width), dtype=np.float32)
         self.keys: dict[int, bytes] = {}
         self.bad: dict[int, ImageError] = {}
         self.encoded = 0
-        self.first: dict[bytes, int] = {}  # content: the first image that has it
         self.waiting: list[tuple[int, int, Array]] = []  # image, index in `views`, and pixels to encode
         self.unwritten: list[tuple[int, int]] = []  # image and index in `views`
         self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
         self.written_at = time.monotonic()
 
-    def run(self, workers: int, skip_bad: bool) -> None:
+    def run(self, workers: int, skip_bad: bool, progress: Progress) -> None:
         """Take what is stored, load the rest in threads, and encode it in batches."""
-        for start in range(0, len(self.images) if self.store else 0, _LOOKED_UP):
-            self._take_stored(range(start, min(start + _LOOKED_UP, len(self.images))))
-            self.progress(len(self.keys), len(self.images))
-        size, total, stored = self.encoder.batch_size, len(self.images), len(self.keys)
+        size, total = self.encoder.batch_size, len(self.images)
+        for start in range(0, total if self.store else 0, _LOOKED_UP):
+            self._take_stored(range(start, min(start + _LOOKED_UP, total)))
+            progress(len(self.keys), total)
         left = [index for index in range(total) if index not in self.keys]
         # Enough images ahead to fill a batch; with many views an image has many pixels, so fewer of them.
         ahead = max(workers, -(-size // len(self.views)))
         try:
             with closing(self._loaded(left, workers, ahead)) as outcomes:
-                for done, (index, outcome) in enumerate(outcomes, start=stored + 1):
-                    self._receive(index, outcome, skip_bad)
+                for done, (index, outcome) in enumerate(outcomes, start=total - len(left) + 1):
+                    if isinstance(outcome, _Loaded):
+                        self._receive(index, outcome)
+                    elif skip_bad:
+                        self.bad[index] = outcome
+                    else:
+                        raise outcome
                     while len(self.waiting) >= size:
                         self._encode(size)
-                    self.progress(done - len({index for index, _, _ in self.waiting}), total)
+                    progress(done - len({index for index, _, _ in self.waiting}), total)
             if self.waiting:
                 self._encode(size)
-                self.progress(total, total)
-        except BaseException:
-            # Encoded rows are written, also on Ctrl-C; the first error is the one to report.
-            with suppress(ProlipError):
-                self._write()
-            raise
-        self._write()
-
-    def result(self, skip_bad: bool | float, seconds: float) -> Extraction:
-        """Return the features of the images that could be read."""
-        for index, key in self.keys.items():
-            if (first := self.first.get(key, index)) != index:
-                self.features[:, index] = self.features[:, first]
-        kept = [index for index in range(len(self.images)) if index not in self.bad]
-        bad = [(self.bad[index].name, self.bad[index].reason) for index in sorted(self.bad)]
-        if not kept:
-            raise NoImagesError(bad)
-        if len(bad) > skip_bad * len(self.images):
-            listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
-            raise InputError(
-                f"{len(bad)} of {len(self.images)} images cannot be read, more than "
-                f"{100 * skip_bad:.0f} %: repair or remove them, or skip them with ",
-                Parameter("skip_bad", True),
-                f" ({listed})",
-            )
-        features = self.features if not bad else self.features[:, kept]
-        hashes = [self.keys[index] for index in kept]
-        return Extraction(features, kept, hashes, bad, self.encoded, seconds)
+                progress(total, total)
+        finally:  # what was encoded is written, also on Ctrl-C
+            self._write()
 
     def _name(self, index: int) -> str:
         image = self.images[index]
@@ -203,19 +191,16 @@ class _Job:
         """Read an image; add rows from the store, and pixels for the rest."""
         try:
             with open_image(self.images[index], self._name(index)) as opened:
-                rows = {} if self.space is None else self.space.get([opened.key])
-                found = {
-                    slot: rows[opened.key, view]
-                    for slot, view in enumerate(self.views)
-                    if (opened.key, view) in rows
-                }
-                loaded = _Loaded(opened.key, opened.state, found)
-                if len(loaded.rows) < len(self.views):
+                stored = {} if self.space is None else self.space.get([opened.key])
+                slots = {(opened.key, view): slot for slot, view in enumerate(self.views)}
+                rows = {slots[place]: row for place, row in stored.items() if place in slots}
+                pixels = {}
+                if len(rows) < len(self.views):
                     preprocess = self.encoder.preprocess
                     image = opened.decode(preprocess.sufficient_side)
-                    for slot in sorted(set(range(len(self.views))) - set(loaded.rows)):
-                        loaded.pixels[slot] = _view(preprocess, image, opened.key, self.views[slot])
-                return loaded
+                    for slot in set(range(len(self.views))).difference(rows):
+                        pixels[slot] = _view(preprocess, image, opened.key, self.views[slot])
+                return _Loaded(opened.key, opened.state, rows, pixels)
         except ImageError as bad:
             return bad
 
@@ -237,24 +222,16 @@ class _Job:
                 for index, future in coming:
                     yield index, future.result()
             finally:
-                for _, future in coming:
-                    future.cancel()
+                pool.shutdown(wait=False, cancel_futures=True)
 
-    def _receive(self, index: int, outcome: _Loaded | ImageError, skip_bad: bool) -> None:
-        if isinstance(outcome, ImageError):
-            if not skip_bad:
-                raise outcome
-            self.bad[index] = outcome
-            return
-        self.keys[index] = outcome.key
+    def _receive(self, index: int, loaded: _Loaded) -> None:
+        self.keys[index] = loaded.key
         source = self.images[index]
-        if outcome.state and isinstance(source, (str, os.PathLike)):
-            self.read.append((os.fspath(source), outcome.state, outcome.key))
-        if self.first.setdefault(outcome.key, index) != index:
-            return  # a copy, whose features are those of the first
-        for slot, row in outcome.rows.items():
+        if loaded.state and isinstance(source, (str, os.PathLike)):
+            self.read.append((os.fspath(source), loaded.state, loaded.key))
+        for slot, row in loaded.rows.items():
             self.features[slot, index] = row
-        self.waiting += [(index, slot, pixels) for slot, pixels in outcome.pixels.items()]
+        self.waiting += [(index, slot, pixels) for slot, pixels in loaded.pixels.items()]
 
     def _encode(self, size: int) -> None:
         batch, self.waiting = self.waiting[:size], self.waiting[size:]
@@ -284,8 +261,7 @@ class _Job:
             return
         if rows:
             indices, slots = zip(*rows, strict=True)
-            keys = [self.keys[index] for index in indices]
-            views = [self.views[slot] for slot in slots]
+            keys, views = [self.keys[index] for index in indices], [self.views[slot] for slot in slots]
             self.space.add(keys, views, self.features[list(slots), list(indices)])
         self.store.remember(read)
 

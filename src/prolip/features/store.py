@@ -1,7 +1,12 @@
-"""Features on disk: every image is encoded once.
+"""Features on disk: every image is encoded once, in one SQLite file.
+
+    rows     space, key, view: values (float32)     the features of an image
+    files    file: key                              the content of a file, by its path and state
 
 A space is everything but the image that determines a feature: the tower's weights, the preprocessing, the
-width. A key is the SHA-256 of the image's content: moving a file does not change its features.
+width. A key is the SHA-256 of the image's content: moving a file does not change its features. Any number of
+threads and processes can read and write. The store in the cache folder has a limit of bytes, above which it
+loses its oldest rows.
 
 A file with the same path and state (size, times, inode) as before has the same content, and is not opened
 again. One that changed a moment ago is not recorded, as it may change again within a tick of a coarse clock.
@@ -12,17 +17,35 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+import numpy as np
 
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.encoders.base import Encoder
-from prolip.io.row_store import RowStore
+from prolip.io.files import cache_dir
+from prolip.io.sqlite import open_database
 
+LIMIT = 4 << 30  # bytes of the store in the cache folder: rows of about a million images
 _VERSION = 5  # increases with any change to what a row means: decoding, views
 _SETTLED = 2.0  # seconds after which a change has a time of its own, on any file system
+_AT_ONCE = 500  # keys of a query
+_SCHEMA = """
+CREATE TABLE rows (space TEXT, key BLOB, view INTEGER, "values" BLOB, PRIMARY KEY (space, key, view));
+CREATE TABLE files (file BLOB PRIMARY KEY, key BLOB);
+PRAGMA user_version = 5
+"""
+_SIZE = """
+SELECT (page_count - freelist_count) * page_size
+FROM pragma_page_count, pragma_freelist_count, pragma_page_size
+"""
 
 
 class FeatureStore:
@@ -33,56 +56,118 @@ class FeatureStore:
     """
 
     def __init__(self, root: str | os.PathLike[str] | None = None, renew: bool = False) -> None:
-        path = None if root is None else as_path(root, "store")
-        if path is not None and path.exists() and not path.is_dir():
-            raise UsageError(f"{path} is a file: name a folder for the features")
-        self.rows = RowStore(path and path / "features.sqlite", renew)
-        self.root = self.rows.path.parent
-
-    @property
-    def problem(self) -> str | None:
-        """Why features are not stored, if they are not."""
-        return self.rows.problem
+        self.root = cache_dir() / "features" if root is None else as_path(root, "store")
+        if root is not None and self.root.exists() and not self.root.is_dir():
+            raise UsageError(f"{root} is a file: name a folder for the features")
+        self.path = self.root / "features.sqlite"
+        self.required, self.renew = root is not None, renew or root is None
+        self.limit: int | None = None if self.required else LIMIT
+        self.problem: str | None = None  # why nothing is stored
+        self._database: sqlite3.Connection | None = None
+        self._lock = RLock()
 
     def space(self, encoder: Encoder) -> Space:
         """Open the features of this encoder."""
         described = [_VERSION, encoder.fingerprint, encoder.preprocess.config(), encoder.width]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
-        return Space(self.rows, digest[:20], encoder.width)
+        return Space(self, digest[:20], encoder.width)
 
     def known(self, files: Sequence[tuple[str, Sequence[int]]]) -> list[bytes | None]:
         """Return the SHA-256 of files whose path and state (`file_state`) are recorded."""
         names = [_file(path, state) for path, state in files]
-        keys = self.rows.get_files(names)
+        keys = dict(self.select("SELECT file, key FROM files WHERE file IN ({})", names))
         return [keys.get(name) for name in names]
 
     def remember(self, files: Sequence[tuple[str, Sequence[int], bytes]]) -> None:
         """Record the path, state and hash of files, except those that changed a moment ago."""
         limit = time.time_ns() - int(_SETTLED * 1e9)
-        self.rows.add_files(
-            [(_file(path, state), key) for path, state, key in files if max(state[1:3]) < limit]
-        )
+        settled = [(_file(path, state), key) for path, state, key in files if max(state[1:3]) < limit]
+        self.write("INSERT OR REPLACE INTO files VALUES (?, ?)", settled)
+
+    def select(self, query: str, keys: Sequence[Any], *first: str) -> list[Any]:
+        """Return the rows of a query for these keys, with parameters that stand before them."""
+
+        def select(database: sqlite3.Connection) -> list[Any]:
+            rows: list[Any] = []
+            for start in range(0, len(keys), _AT_ONCE):
+                part = keys[start : start + _AT_ONCE]
+                rows += database.execute(query.format(", ".join("?" * len(part))), (*first, *part))
+            return rows
+
+        return self._run(select)
+
+    def write(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write rows, all or none."""
+
+        def write(database: sqlite3.Connection) -> list[Any]:
+            database.executemany(query, rows)
+            if self.limit is not None and database.execute(_SIZE).fetchone()[0] > self.limit:
+                for table in ("rows", "files"):  # a tenth, by the order in which they were written
+                    oldest = f"SELECT (9 * min(rowid) + max(rowid)) / 10 FROM {table}"
+                    database.execute(f"DELETE FROM {table} WHERE rowid <= ({oldest})")
+            return []
+
+        if rows:
+            self._run(write)
+
+    def _run(self, work: Callable[[sqlite3.Connection], list[Any]]) -> list[Any]:
+        """Call `work` in a transaction."""
+        with self._lock:
+            if self.problem is not None:
+                return []
+            try:
+                try:
+                    return self._attempt(work)
+                except (InputError, sqlite3.DatabaseError) as error:
+                    if not self.renew or isinstance(error, sqlite3.OperationalError):  # a full disk
+                        raise
+                    self._remove()
+                    return self._attempt(work)
+            except (OSError, sqlite3.Error, ProlipError) as error:
+                if self.required:
+                    raise ProlipError(f"cannot use {self.path}: {error}") from error
+                self.problem = f"cannot use {self.path} ({error}): set PROLIP_CACHE to another folder"
+                return []
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], list[Any]]) -> list[Any]:
+        self._database = self._database or open_database(self.path, _SCHEMA)
+        with self._database:
+            return work(self._database)
+
+    def _remove(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        for end in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
 class Space:
     """The stored features of one encoder, by content and view."""
 
-    def __init__(self, rows: RowStore, name: str, width: int) -> None:
-        self.name, self.width = name, width
-        self._rows = rows
+    store: FeatureStore
+    name: str
+    width: int
 
     def __len__(self) -> int:
-        return self._rows.count(self.name)
+        return len(self.store.select("SELECT 1 FROM rows WHERE space IN ({})", [self.name]))
 
     def get(self, keys: Sequence[bytes]) -> dict[tuple[bytes, int], Array]:
         """Return the rows [width] of images, by key and view."""
-        return self._rows.get(self.name, keys)
+        query = 'SELECT key, view, "values" FROM rows WHERE space = ? AND key IN ({})'
+        found = self.store.select(query, keys, self.name)
+        return {(key, view): np.frombuffer(values, np.float32) for key, view, values in found}
 
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: Array) -> None:
         """Write rows [R, width], all or none."""
         if features.shape != (len(keys), self.width) or len(views) != len(keys):
             raise InputError(f"expected [{len(keys)}, {self.width}] features, got {list(features.shape)}")
-        self._rows.add(self.name, list(zip(keys, map(int, views), features, strict=True)))
+        rows = zip(keys, map(int, views), features.astype(np.float32), strict=True)
+        self.store.write(
+            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)",
+            [(self.name, key, view, row.tobytes()) for key, view, row in rows],
+        )
 
 
 def _file(path: str, state: Sequence[int]) -> bytes:
