@@ -28,6 +28,7 @@ from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError, MissingFileError, Parameter
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
+from prolip.encoders.preprocess import block_side
 from prolip.io.files import file_state
 from prolip.io.reading import ReadError, open_regular
 
@@ -174,10 +175,9 @@ class OpenedImage:
                 sides = f"{image.width} x {image.height}"
                 raise ValueError(f"it has {sides} pixels, {limit // 10**6} million are the limit")
             enough = 1 if near is None else max(1, min(image.size) // near)
-            for part in (8, 4, 2):  # only where the sides stay exact: everything else would be moved
-                if part <= enough and image.width % part == image.height % part == 0:
-                    image.draft(image.mode, (image.width // part, image.height // part))
-                    break
+            part = 1 if near is None else block_side(image.size, near)
+            if part > 1:
+                image.draft(image.mode, (image.width // part, image.height // part))
             huge = pixels > _HUGE
             with _large_image if huge or image.width * image.height > _LARGE else nullcontext():
                 try:

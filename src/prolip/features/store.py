@@ -34,7 +34,7 @@ from prolip.io.files import cache_dir
 from prolip.io.sqlite import open_database
 
 LIMIT = 4 << 30  # bytes of the store in the cache folder: rows of about a million images
-_VERSION = 5  # increases with any change to what a row means: decoding, views
+_VERSION = 6  # increases with any change to what a row means: decoding, views
 _SETTLED = 2.0  # seconds after which a change has a time of its own, on any file system
 _AT_ONCE = 500  # keys of a query
 _SCHEMA = """

@@ -34,7 +34,9 @@ Values = Mapping[str, tuple[str, tuple[int | str, ...]]]
 class Graph:
     """Operations of ONNX's default set, in the order in which they are added."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "prolip") -> None:
+        """`prefix` is that of new names, which the body of a loop must not share with the graph around it."""
+        self._prefix = prefix
         self._nodes: list[Any] = []
         self._tensors: list[Any] = []
         self._opsets = {"": OPSET}
@@ -54,7 +56,7 @@ class Graph:
         array = np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float32, copy=False)
-        name = f"prolip_constant_{len(self._tensors)}"
+        name = f"{self._prefix}_constant_{len(self._tensors)}"
         self._tensors.append(numpy_helper.from_array(array, name))
         return name
 
@@ -65,7 +67,7 @@ class Graph:
         """
         from onnx import helper
 
-        name = output or f"prolip_{kind.lower()}_{len(self._nodes)}"
+        name = output or f"{self._prefix}_{kind.lower()}_{len(self._nodes)}"
         sources = [x if isinstance(x, str) else self.constant(x) for x in inputs]
         self._nodes.append(helper.make_node(kind, sources, [name], **attributes))
         return name
@@ -91,13 +93,19 @@ class Graph:
             v = self.node("Add", v, self.columns(x, width, head.width))
         return v if head.bias is None else self.node("Add", v, head.bias)
 
+    def to_proto(self, inputs: Values, outputs: Values) -> Any:
+        """Return the graph alone, as the body of a loop."""
+        from onnx import helper
+
+        return helper.make_graph(
+            self._nodes, self._prefix, _described(inputs), _described(outputs), self._tensors
+        )
+
     def to_bytes(self, inputs: Values, outputs: Values, metadata: Mapping[str, Any] | None = None) -> bytes:
         """Return the content of the model file; metadata that is not text is written as JSON."""
         from onnx import helper
 
-        graph = helper.make_graph(
-            self._nodes, "prolip", _described(inputs), _described(outputs), self._tensors
-        )
+        graph = self.to_proto(inputs, outputs)
         opsets = [helper.make_opsetid(domain, version) for domain, version in self._opsets.items()]
         model = helper.make_model(graph, producer_name="prolip", ir_version=IR_VERSION, opset_imports=opsets)
         texts = {
