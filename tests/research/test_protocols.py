@@ -286,10 +286,10 @@ def test_the_figure_has_the_embeddings_before_and_after_the_fit(monkeypatch):
     weights["after"] = run.create().fit(run.task(dataset, run.draw(dataset).train)).head.weight
     for stage, weight in weights.items():
         embedding = x @ weight / np.linalg.norm(x @ weight, axis=1, keepdims=True)
-        np.testing.assert_allclose(found[stage]["points"], embedding[:, :2], atol=1e-3)
-        assert found[stage]["purity"] == pytest.approx(neighbour_purity(embedding, y))
+        np.testing.assert_allclose(found[f"points_{stage}"], embedding[:, :2], atol=1e-3)
+        assert found[f"purity_{stage}"] == pytest.approx(neighbour_purity(embedding, y))
         predicted = (embedding @ dataset.texts["own"].rows.T).argmax(axis=1)
-        assert found[stage]["accuracy"] == np.mean(predicted == y)
-    assert found["accuracy"] == found["after"]["accuracy"] > found["before"]["accuracy"]
+        assert found[f"accuracy_{stage}"] == np.mean(predicted == y)
+    assert found["accuracy"] == found["accuracy_after"] > found["accuracy_before"]
     with pytest.raises(ModelError):  # no embedding of its own
         manifold(dataset, Run("gda", {"alpha": 0.1}, shots=4, seed=4))

@@ -24,18 +24,16 @@ def manifold(dataset: EncodedDataset, run: Run) -> dict[str, Any]:
     """Return points [n, 2] of the test images before and after a fit, their labels, and the two numbers."""
     task = run.task(dataset, run.draw(dataset).train)
     x, y = dataset.splits["test"].all()
-    found: dict[str, Any] = {"labels": y.tolist(), "classes": list(dataset.classes)}
+    measured: dict[str, Any] = {"labels": y.tolist(), "classes": list(dataset.classes)}
     for stage, method in (("before", methods.create("zero_shot")), ("after", run.create())):
         fitted = method.fit(task)
         if not isinstance(fitted, Projected):
             raise ModelError(f"{run.method} does not change the embedding: there is nothing to draw")
         embedding = fitted.embed(x)
-        found[stage] = {
-            "points": [[round(float(v), 3) for v in point] for point in umap_points(embedding, run.seed)],
-            "purity": neighbour_purity(embedding, y),
-            "accuracy": metrics.accuracy(fitted.logits(x), y),
-        }
-    return {**found, "accuracy": found["after"]["accuracy"]}
+        measured[f"points_{stage}"] = np.round(umap_points(embedding, run.seed).astype(float), 3).tolist()
+        measured[f"purity_{stage}"] = neighbour_purity(embedding, y)
+        measured[f"accuracy_{stage}"] = metrics.accuracy(fitted.logits(x), y)
+    return {**measured, "accuracy": measured["accuracy_after"]}
 
 
 def umap_points(embedding: Array, seed: int) -> Any:

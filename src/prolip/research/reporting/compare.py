@@ -8,17 +8,10 @@ import pandas as pd
 
 from prolip.core.errors import UsageError
 from prolip.research.reporting.results import Results
-from prolip.research.reporting.table import Table, complete
+from prolip.research.reporting.table import Table, complete, interval
 
 _COLUMNS = ("mean", "ECE", "rank", "difference", "better on", "p")
 _DIGITS = {"better on": 0, "p": 4}
-
-
-def interval(values: pd.Series) -> float:
-    """Compute half the width of the mean's 95 % interval, by Student's t; NaN of a single value."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(len(values) - 1, 0.975)) * float(values.sem()) if len(values) > 1 else math.nan
 
 
 def compare(results: Results) -> Table:

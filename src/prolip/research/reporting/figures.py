@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ COLOURS = (
 GREY, RED, BLACK = "#666666", "#b3261e", "#222222"
 STROKES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
 MARKERS = "os^Dv*PX<>phd8H"
-MANY_LINES = 6  # above, error bars replace bands, which would hide each other
 
 
 def draw(results: Results) -> Figure:
@@ -41,8 +40,7 @@ def draw(results: Results) -> Figure:
     figure = _CHARTS[results.experiment.plot](results)
     if missing := len(results.runs) - results.done:
         note = textwrap.fill(
-            f"Unfinished: {missing} of {len(results.runs)} runs are missing. Hollow marks are means of the "
-            "runs that are done.",
+            f"Unfinished: {missing} of {len(results.runs)} runs are missing; means are of the others.",
             int(14 * figure.get_figwidth()),
         )
         figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=RED)
@@ -60,8 +58,8 @@ def save(figure: Figure, path: Path) -> None:
 def lines(results: Results) -> Figure:
     """Draw a line for each method over shots; where the table goes by datasets, a panel for each.
 
-    Lines that have a `gain_over` are drawn as the gain over it, because the accuracies overlap. Bands, or
-    bars where there are many lines, are one deviation to either side; crosses are published figures.
+    Lines that have a `gain_over` are drawn as the gain over it, because the accuracies overlap. Bars are one
+    deviation to either side; crosses are published figures.
     """
     entries = {entry.key: entry for entry in results.entries}
     trained = [entry for entry in results.entries if entry.trained]
@@ -104,7 +102,7 @@ def _gains(results: Results) -> pd.DataFrame:
         if base is not None:
             cells = build(replace(results, against=base)).cells
             own = cells[cells["entry"] == entry.key]
-            parts.append(own.assign(mean=own["gain"], std=own["interval"], published=math.nan))
+            parts.append(own.assign(mean=own["gain"], std=own["interval"], difference=math.nan))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -112,24 +110,12 @@ def _draw_line(panel: Any, cells: pd.DataFrame, label: str, place: int, count: i
     turn, colour = divmod(place, len(COLOURS))
     marks = {"color": COLOURS[colour], "marker": MARKERS[place % len(MARKERS)], "markersize": 5.5}
     stroke = {"linestyle": STROKES[turn % len(STROKES)], "linewidth": 1.4, "label": label}
-    many = count > MANY_LINES
-    x = np.arange(len(cells)) + (0.3 * (place / (count - 1) - 0.5) if many else 0.0)  # bars side by side
-    mean, std = cells["mean"].to_numpy(float), cells["std"].fillna(0.0).to_numpy(float)
-    if many:
-        panel.errorbar(x, mean, std if std.any() else None, **marks, **stroke, elinewidth=0.8, capsize=1.5)
-    else:
-        panel.fill_between(x, mean - std, mean + std, color=COLOURS[colour], alpha=0.13, linewidth=0)
-        panel.plot(x, mean, **marks, **stroke)
-    hollow = (cells["missing"] > 0).to_numpy()
-    if hollow.any():
-        panel.plot(x[hollow], mean[hollow], linestyle="", markerfacecolor="white", zorder=3, **marks)
-    compared = (cells["published"].notna() & (cells["why"].map(lambda why: why == ()))).to_numpy()
-    if compared.any():
-        published = cells["published"].to_numpy(float)
-        panel.plot(
-            x[compared], published[compared], "x", color=COLOURS[colour], markersize=6 if many else 9,
-            markeredgewidth=1.6, label="published",
-        )  # fmt: skip
+    x = np.arange(len(cells)) + 0.3 * (place / max(1, count - 1) - 0.5)  # bars side by side
+    deviation = cells["std"] if cells["std"].notna().any() else None
+    panel.errorbar(x, cells["mean"], deviation, **marks, **stroke, elinewidth=0.8, capsize=1.5)
+    published = cells["published"].where(cells["difference"].notna())
+    if published.notna().any():
+        panel.plot(x, published, "x", color=COLOURS[colour], markersize=7, label="published")
 
 
 def bars(results: Results) -> Figure:
@@ -167,26 +153,17 @@ def bars(results: Results) -> Figure:
 
 
 def _draw_bars(panel: Any, cells: pd.DataFrame, label: str, place: int, count: int, form: str) -> None:
-    width, colour = 0.82 / count, COLOURS[place % len(COLOURS)]
+    width = 0.82 / count
     x = np.arange(len(cells)) + (place - (count - 1) / 2) * width
-    hollow = (cells["missing"] > 0).to_numpy()
-    panel.bar(
+    drawn = panel.bar(
         x, cells["mean"], width * 0.88, yerr=cells["std"] if cells["std"].notna().any() else None,
         error_kw={"elinewidth": 0.9, "capsize": 1.5, "ecolor": BLACK}, label=label,
-        color=["white" if empty else colour for empty in hollow], edgecolor=colour,
-        hatch="////" if place >= len(COLOURS) else None,
+        color=COLOURS[place % len(COLOURS)], hatch="////" if place >= len(COLOURS) else None,
     )  # fmt: skip
-    for position, mean in zip(x, cells["mean"], strict=True):
-        if not math.isnan(mean):
-            text = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 90, "color": BLACK}
-            box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0}
-            at = {"xycoords": panel.get_xaxis_transform()} if form == ".1f" else {}
-            panel.annotate(
-                format(mean, form), (position, 0 if at else mean), (0, 3), textcoords="offset points",
-                bbox=box, **at, **text,
-            )  # fmt: skip
-    for position, figure, why in zip(x, cells["published"], cells["why"], strict=True):
-        if why == () and not math.isnan(figure):
+    texts = [format(mean, form) if mean == mean else "" for mean in cells["mean"]]
+    panel.bar_label(drawn, texts, rotation=90, fontsize=8, padding=3)
+    for position, figure in zip(x, cells["published"].where(cells["difference"].notna()), strict=True):
+        if not math.isnan(figure):
             ends = [position - width * 0.46, position + width * 0.46]
             panel.plot(ends, [figure] * 2, color=BLACK, linewidth=2, label="published")
 
@@ -248,7 +225,7 @@ def scatter(results: Results) -> Figure:
         labels, names = np.array(result["labels"]), result["classes"]
         palette = colormaps["tab20" if len(names) > 10 else "tab10"]
         for panel, stage in zip(panels, ("before", "after"), strict=True):
-            points, title = np.array(result[stage]["points"]), results.group(one.run.model, one.run.dataset)
+            points, title = np.array(result[f"points_{stage}"]), results.group(one.run.model, one.run.dataset)
             for k, name in enumerate(names):
                 mine = points[labels == k]
                 panel.scatter(
@@ -256,7 +233,8 @@ def scatter(results: Results) -> Figure:
                     marker="os^Dv"[k // palette.N % 5], alpha=0.8, linewidths=0, label=name,
                 )  # fmt: skip
             when = "zero-shot" if stage == "before" else f"after {one.run.shots} shots"
-            panel.set(xticks=[], yticks=[], title=f"{title}, {when}: {100 * result[stage]['accuracy']:.1f} %")
+            accuracy = 100 * result[f"accuracy_{stage}"]
+            panel.set(xticks=[], yticks=[], title=f"{title}, {when}: {accuracy:.1f} %")
             panel.grid(visible=False)
         panels[-1].legend(bbox_to_anchor=(1.01, 1), fontsize=8, ncols=1 + (len(names) - 1) // 22)
     return figure
@@ -282,14 +260,9 @@ def _new_figure(width: float, height: float) -> Figure:
         raise MissingPackageError("drawing", "matplotlib", "plot") from error
     from matplotlib.figure import Figure
 
-    style: dict[str, Any] = {
-        "font.size": 11,
-        "axes.titlesize": 11,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    style |= {"axes.grid": True, "grid.color": "#e6e6e6", "axes.axisbelow": True, "legend.frameon": False}
-    matplotlib.rcParams.update(style)
+    style = {"font.size": 11, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False}
+    style |= {"axes.grid": True, "axes.axisbelow": True, "legend.frameon": False}
+    matplotlib.rcParams.update({**style, "grid.color": "#e6e6e6"})
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -308,12 +281,9 @@ def _panels(count: int, names: int) -> tuple[Figure, list[Any]]:
 def _finish(figure: Figure, axes: Sequence[Any], title: str) -> None:
     """Add the title of the whole figure, and a legend with each name once, "published" as the last."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    handles = dict(_handles(axes))
+    handles: dict[str, Any] = {}
+    for panel in axes:
+        marks, names = panel.get_legend_handles_labels()
+        handles |= dict(zip(names, marks, strict=True))
     handles |= {"published": handles.pop("published")} if "published" in handles else {}
     figure.legend(handles.values(), handles.keys(), loc="outside right upper", fontsize=9, handlelength=3)
-
-
-def _handles(axes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    for panel in axes:
-        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            yield name, handle

@@ -22,7 +22,7 @@ import pandas as pd
 from prolip.research.catalogue.published import paper_model, published
 from prolip.research.places import find
 from prolip.research.protocols.protocols import harmonic_mean, total_harmonic_means
-from prolip.research.reporting.results import Results, shots_name, title_of
+from prolip.research.reporting.results import STAGES, Results, shots_name, title_of
 
 GROUP = ["model", "about", "entry", "row", "column"]
 ECE = "ECE"  # the column of the expected calibration error
@@ -174,28 +174,13 @@ def seconds(results: Results) -> pd.DataFrame:
 
 def manifold(results: Results) -> pd.DataFrame:
     """Return accuracy and neighbours of the same class, before and after."""
-    rows = []
-    for one in results.runs:
-        for figure, title in (("accuracy", "accuracy"), ("purity", "neighbours of the same class")):
-            for stage in ("before", "after"):
-                value = 100 * one.result[stage][figure] if one.result else float("nan")
-                run = one.run
-                rows.append(
-                    {
-                        "model": run.model,
-                        "about": "",
-                        "entry": run.entry,
-                        "row": f"{title_of(run.dataset)}, {shots_name(run.shots)} shots",
-                        "column": f"{title} {stage}",
-                        "shots": shots_name(run.shots),
-                        "dataset": run.dataset,
-                        "seed": run.seed,
-                        "setting": "",
-                        "value": value,
-                        "trained": True,
-                    }
-                )
-    return pd.DataFrame(rows)
+    draws = results.draws
+    rows = draws["dataset"].map(title_of) + ", " + draws["shots"] + " shots"
+    columns = {
+        name: name.replace("purity", "neighbours of the same class").replace("_", " ") for name in STAGES
+    }
+    parts = [values_of(draws, name, column).assign(row=rows) for name, column in columns.items()]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _rows_by_shots(results: Results) -> pd.DataFrame:

@@ -21,7 +21,10 @@ from prolip.research.datasets import DATASETS
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_store import ResultStore, RunResult
 
-MEASURES = ("accuracy", "base", "new", "harmonic", "calibration_error", "validation_accuracy", "seconds")
+# What protocols measure, in results and in the frame.
+_OF_RUN = ("entry", "method", "model", "seed", "views", "template", "protocol")
+STAGES = ("accuracy_before", "accuracy_after", "purity_before", "purity_after")
+MEASURES = ("base", "new", "harmonic", "calibration_error", "validation_accuracy", "seconds", *STAGES)
 
 
 class PublishedFigure(NamedTuple):
@@ -75,31 +78,20 @@ class Results:
             run, result = one.run, one.result or {}
             tested = result.get("targets") or dict.fromkeys(run.datasets, result.get("accuracy"))
             for dataset, accuracy in tested.items():
-                rows.append(
-                    {
-                        "experiment": self.experiment.name,
-                        "entry": run.entry,
-                        "label": labels[run.entry],
-                        "method": run.method,
-                        "options": str(run.options),
-                        "model": run.model,
-                        "trained_on": run.dataset,
-                        "dataset": dataset,
-                        "shots": shots_name(run.shots),
-                        "seed": run.seed,
-                        "views": run.views,
-                        "template": run.template,
-                        "protocol": run.protocol,
-                        "done": one.result is not None,
-                        **{name: result.get(name) for name in MEASURES},
-                        "accuracy": accuracy,
-                        "score": result.get("harmonic", accuracy),
-                        **{f"chosen_{k}": v for k, v in (result.get("chosen") or {}).items() if _plain(v)},
-                    }
-                )
+                measured = {**{name: result.get(name) for name in MEASURES}, "accuracy": accuracy}
+                row = {name: getattr(run, name) for name in _OF_RUN}
+                row |= {"experiment": self.experiment.name, "label": labels[run.entry], "dataset": dataset}
+                row["shots"] = shots_name(run.shots)
+                row |= {
+                    "options": str(run.options),
+                    "trained_on": run.dataset,
+                    "shots": shots_name(run.shots),
+                }
+                row |= {**measured, "score": result.get("harmonic", accuracy), "done": one.result is not None}
+                row |= {f"chosen_{k}": v for k, v in (result.get("chosen") or {}).items() if _plain(v)}
+                rows.append(row)
         frame = pd.DataFrame(rows)
-        numbers = [*MEASURES, "score"]
-        return frame.astype(dict.fromkeys(numbers, float)) if rows else frame
+        return frame.astype(dict.fromkeys((*MEASURES, "accuracy", "score"), float)) if rows else frame
 
     @cached_property
     def draws(self) -> pd.DataFrame:

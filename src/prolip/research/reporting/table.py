@@ -11,7 +11,7 @@ interval, the published figure and why it does not compare. Formats are pandas' 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,11 @@ _MARKS = {
     "latex": (r"\quad ", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}"),
 }  # what comes before lines below a line; the best, the second best, and what is not measured
 
+_COLUMNS = (
+    "group", "label", "entry", "column", "mean", "std", "missing", "gain", "interval", "gain_missing",
+    "published", "published_std", "difference", "why", "digits",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -42,15 +47,16 @@ class Table:
     digits: int = 2
     against: str = ""  # the label of the entry that gains are relative to
 
-    def reasons(self) -> dict[str, str]:
-        """Why published figures are not compared: a letter for each reason."""
-        found = dict.fromkeys(why for cell in self.cells["why"] for why in cell)
-        return {why: _letters(number) for number, why in enumerate(found)}
+    def reasons(self) -> dict[str, int]:
+        """Why published figures are not compared: a number for each reason."""
+        return {
+            why: number for number, why in enumerate(dict.fromkeys(self.cells["why"].explode().dropna()), 1)
+        }
 
     def footnotes(self, with_published: bool = True) -> list[str]:
         """Return the notes, those on published figures included."""
         reasons = self.reasons().items() if with_published else ()
-        return [*self.notes, *(f"[{mark}] not compared: {why}" for why, mark in reasons)]
+        return [*self.notes, *(f"[{number}] not compared: {why}" for why, number in reasons)]
 
     def render(self, style: str, with_published: bool = True, width: int | None = None) -> str:
         """Format the table as "text" (of this width), "markdown", "latex" or "csv"."""
@@ -75,46 +81,43 @@ class Table:
 
     def frame(self, style: str = "text", with_published: bool = True) -> pd.DataFrame:
         """Return the table as text: a row for each line, and others below it."""
-        columns = list(dict.fromkeys(self.cells["column"]))
-        rows = [
-            dict(zip(("", " "), row[:2], strict=True)) | row[2] for row in self._rows(style, with_published)
-        ]
+        rows = []
+        for group, members in self.cells.groupby("group", sort=False):
+            best = _ranked(members) if self.unit == "%" else {}
+            for label, line in members.groupby("label", sort=False):
+                heading = _escape(style, str(group))
+                for title, texts in self._rows(style, str(label), line, best, with_published):
+                    rows.append({"": heading, " ": title, **texts})
+                    heading = ""
+        columns = dict.fromkeys(self.cells["column"])
         frame = pd.DataFrame(rows, columns=["", " ", *columns]).fillna("-")
         return frame if frame[""].any() else frame.drop(columns="")
 
-    def _rows(self, style: str, with_published: bool) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Yield group, label and texts of each row."""
+    def _rows(
+        self, style: str, label: str, line: pd.DataFrame, best: dict[int, int], with_published: bool
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield title and texts of a line's rows."""
         indent, *_, plain = _MARKS[style]
-        for group, members in self.cells.groupby("group", sort=False):
-            best = _ranked(members) if self.unit == "%" else {}
-            apart = []
-            for label, line in members.groupby("label", sort=False):
-                cells = {cell.column: cell for cell in line.itertuples()}
-                title = _escape(style, str(label)), _escape(style, str(group))
-                yield (
-                    title[1],
-                    title[0],
-                    {name: self._mark(style, cell, best.get(cell.Index)) for name, cell in cells.items()},
+        cells = list(line.itertuples())
+
+        def number(value: str, deviation: str = "", sign: str = "") -> dict[str, str]:
+            return {
+                cell.column: _number(
+                    style, getattr(cell, value), getattr(cell, deviation, math.nan), self.digits, sign
                 )
-                if self.against and line["gain"].notna().any():
-                    texts = {name: self._gain(style, cell) for name, cell in cells.items()}
-                    yield "", f"{indent}against {_escape(style, self.against)}", texts
-                if not with_published or line["published"].isna().all():
-                    continue
-                published = {name: self._published(style, cell) for name, cell in cells.items()}
-                if not all(cell.why for cell in cells.values() if not math.isnan(cell.published)):
-                    yield "", f"{indent}{plain.format('published')}", published
-                    if style != "latex":
-                        yield (
-                            "",
-                            f"{indent}{plain.format('difference')}",
-                            {name: self._difference(style, cell) for name, cell in cells.items()},
-                        )
-                else:
-                    marks = {self.reasons()[why] for cell in cells.values() for why in cell.why}
-                    words = f"{title[0]}, published [{', '.join(sorted(marks))}]"
-                    apart.append(("", plain.format(words), published))
-            yield from apart
+                for cell in cells
+            }
+
+        yield _escape(style, label), {c.column: self._mark(style, c, best.get(c.Index)) for c in cells}
+        if self.against and line["gain"].notna().any():
+            gains = {cell.column: self._gain(style, cell) for cell in cells}
+            yield f"{indent}against {_escape(style, self.against)}", gains
+        if with_published and line["published"].notna().any():
+            reasons = [self.reasons()[why] for why in line["why"].explode().dropna().unique()]
+            marks = f" [{', '.join(map(str, sorted(reasons)))}]" if reasons else ""
+            yield f"{indent}{plain.format(f'published{marks}')}", number("published", "published_std")
+        if with_published and line["difference"].notna().any() and style != "latex":
+            yield f"{indent}{plain.format('difference')}", number("difference", sign="+")
 
     def _mark(self, style: str, cell: Any, place: int | None) -> str:
         if math.isnan(cell.mean):
@@ -130,12 +133,6 @@ class Table:
         significant = abs(cell.gain) > cell.interval  # False where there is no interval
         return _MARKS[style][1].format(text) if significant else text
 
-    def _published(self, style: str, cell: Any) -> str:
-        return _number(style, cell.published, cell.published_std, self.digits)
-
-    def _difference(self, style: str, cell: Any) -> str:
-        return _number(style, cell.difference, math.nan, self.digits, "+")
-
     def _csv(self, with_published: bool) -> str:
         frame = self.cells.assign(why=self.cells["why"].map("; ".join))
         if not with_published:
@@ -150,9 +147,7 @@ def build(results: Results) -> Table:
     values = layout.values(results)
     cells = summarise(values, results)
     if results.against is not None:
-        cells = cells.join(
-            gains(values, results.against.key), on=["model", "about", "entry", "row", "column"]
-        )
+        cells = cells.join(gains(values, results.against.key), on=GROUP)
     cells = _with_published(cells, results, layout)
     notes = tuple(_notes(results, {*cells["column"]}))
     against = results.against.label if results.against else ""
@@ -192,35 +187,35 @@ def gains(values: pd.DataFrame, base: str) -> pd.DataFrame:
 
     Differences are of the same datasets, shots and seeds; the interval is Student's t over seeds.
     """
-    from scipy.special import stdtrit
-
     keys = ["model", "about", "column", "shots"]
     draws = values.groupby([*keys, "dataset", "seed", "entry", "row"], sort=False)["value"].mean()
     mine = draws.reset_index()
     theirs = mine[mine["entry"] == base].drop(columns=["entry", "row"]).rename(columns={"value": "theirs"})
     pairs = mine[mine["entry"] != base].merge(theirs, on=[*keys, "dataset", "seed"], how="left")
     pairs["gain"] = pairs["value"] - pairs["theirs"]
-    group = ["model", "about", "entry", "row", "column"]
-    seeds = pairs.dropna(subset="gain").groupby([*group, "seed"], sort=False)["gain"].mean().groupby(group)
-    found = pd.DataFrame({"gain": seeds.mean(), "count": seeds.count(), "std": seeds.std(ddof=0)})
-    enough = found["count"].where(found["count"] > 1)
-    interval = stdtrit(enough - 1, 0.975) * found["std"] / (enough - 1) ** 0.5
-    missing = pairs["gain"].isna().groupby([pairs[name] for name in group]).sum()
-    return pd.DataFrame({"gain": found["gain"], "interval": interval, "gain_missing": missing})
+    seeds = pairs.dropna(subset="gain").groupby([*GROUP, "seed"], sort=False)["gain"].mean().groupby(GROUP)
+    spread = pd.DataFrame({"gain": seeds.mean(), "interval": seeds.agg(interval)})
+    return spread.assign(gain_missing=pairs["gain"].isna().groupby([pairs[name] for name in GROUP]).sum())
+
+
+def interval(values: pd.Series) -> float:
+    """Compute half the width of the mean's 95 % interval, by Student's t; NaN of a single value."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(len(values) - 1, 0.975)) * float(values.sem()) if len(values) > 1 else math.nan
 
 
 def _in_order(cells: pd.DataFrame, results: Results) -> pd.DataFrame:
     """Sort models, groups and rows as they were planned, and name the groups."""
-    places = {
-        "model": {model: place for place, model in enumerate(results.plan.models)},
-        "about": {
-            name: place
-            for place, name in enumerate(dict.fromkeys(["", *results.plan.datasets, *cells["about"]]))
-        },
-        "entry": {entry.key: place for place, entry in enumerate(results.entries)},
+    order = {
+        "model": results.plan.models,
+        "about": dict.fromkeys(["", *results.plan.datasets, *cells["about"]]),
+        "entry": [entry.key for entry in results.entries],
     }
-    order = pd.DataFrame({name: cells[name].map(place) for name, place in places.items()})
-    cells = cells.loc[order.sort_values(list(places), kind="stable").index].reset_index(drop=True)
+    cells = cells.sort_values(
+        list(order), key=lambda column: column.map({name: k for k, name in enumerate(order[column.name])}),
+        kind="stable", ignore_index=True,
+    )  # fmt: skip
     cells["group"] = [results.group(*pair) for pair in zip(cells["model"], cells["about"], strict=True)]
     return cells.rename(columns={"row": "label"}).assign(row=cells["row"])
 
@@ -231,18 +226,12 @@ def _with_published(cells: pd.DataFrame, results: Results, layout: Layout) -> pd
     figures = []
     for cell in cells.itertuples():
         columns, tested = layout.published(results, cell.model, cell.about, cell.column)
-        known = cell.about in results.plan.datasets or not cell.about
-        dataset = cell.about or None
-        figure = results.published_figure(
-            entries[cell.entry], cell.model, columns if known else [], dataset, tested,
-            cell.shots if rows_have_shots else None,
-        )  # fmt: skip
-        figures.append(figure)
-    cells = cells.assign(
-        published=[figure.value for figure in figures],
-        published_std=[figure.std for figure in figures],
-        why=[figure.why for figure in figures],
-    )
+        if cell.about and cell.about not in results.plan.datasets:
+            columns = []
+        shots = cell.shots if rows_have_shots else None
+        place = entries[cell.entry], cell.model, columns, cell.about or None, tested, shots
+        figures.append(results.published_figure(*place))
+    cells[["published", "why", "published_std"]] = pd.DataFrame(figures, index=cells.index)
     comparable = (cells["why"].map(len) == 0) & (cells["missing"] == 0)
     cells["difference"] = (cells["mean"] - cells["published"]).where(comparable)
     return complete(cells)
@@ -250,35 +239,16 @@ def _with_published(cells: pd.DataFrame, results: Results, layout: Layout) -> pd
 
 def complete(cells: pd.DataFrame) -> pd.DataFrame:
     """Return cells with every column that a table reads, in one order."""
-    empty: dict[str, Any] = dict.fromkeys(
-        ("mean", "std", "gain", "interval", "published", "published_std", "difference", "digits"), math.nan
-    )
-    empty |= {"group": "", "missing": 0, "gain_missing": 0}
-    for name, value in empty.items():
-        if name not in cells:
-            cells[name] = value
-    if "why" not in cells:
-        cells["why"] = [()] * len(cells)
-    names = [
-        "group",
-        "label",
-        "entry",
-        "column",
-        "mean",
-        "std",
-        "missing",
-        "gain",
-        "interval",
-        "gain_missing",
-    ]
-    return cells[[*names, "published", "published_std", "difference", "why", "digits"]].reset_index(drop=True)
+    cells = cells.reindex(columns=_COLUMNS).reset_index(drop=True)
+    cells["why"] = [why if isinstance(why, tuple) else () for why in cells["why"]]
+    return cells.fillna({"group": "", "missing": 0, "gain_missing": 0})
 
 
 def _notes(results: Results, columns: set[str]) -> Iterator[str]:
     plan, experiment = results.plan, results.experiment
     sources = ", ".join(map(title_of, plan.datasets[:1] if experiment.targets else plan.datasets))
     counts = ", ".join(map(shots_name, plan.shots))
-    parts = [", ".join(plan.models), sources, f"shots {counts}", f"seeds {_span(plan.seeds)}"]
+    parts = [", ".join(plan.models), sources, f"shots {counts}", f"seeds {' '.join(map(str, plan.seeds))}"]
     parts.append(f"views {plan.views}")
     if rules := dict.fromkeys(run.validation for run in plan.runs if run.validation != "none"):
         parts.append(f"validation {', '.join(rules)}")
@@ -331,7 +301,7 @@ def _ranked(cells: pd.DataFrame) -> dict[int, int]:
     places: dict[int, int] = {}
     finished = cells[(cells["missing"] == 0) & cells["mean"].notna()]
     for column, group in finished.groupby("column", sort=False):
-        if len(cells["label"].unique()) > 1 and column not in ("better on", "p", "here", "there", "runs"):
+        if len(cells["label"].unique()) > 1 and column not in ("better on", "p"):
             ranks = group["mean"].round(2).rank(method="dense", ascending=column in LOWER_IS_BETTER)
             places |= {index: int(rank) - 1 for index, rank in ranks.items() if rank <= 2}
     return places
@@ -342,17 +312,6 @@ def _number(style: str, value: float, deviation: float, digits: int, sign: str =
         return "-"
     mark = r" $\pm$ " if style == "latex" else " ± "
     return f"{value:{sign}.{digits}f}" + ("" if math.isnan(deviation) else f"{mark}{deviation:.{digits}f}")
-
-
-def _letters(number: int) -> str:
-    first, second = divmod(number, 26)
-    return (chr(96 + first) if first else "") + chr(97 + second)
-
-
-def _span(seeds: Sequence[int]) -> str:
-    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
-        return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds))
 
 
 def _alignment(frame: pd.DataFrame) -> tuple[str, ...]:
