@@ -45,6 +45,10 @@ class Client:
         status, _, body = self.raw("POST", f"/api/images?{urlencode(query)}", data)
         return status, json.loads(body)
 
+    def add_class(self, name):
+        """Add a class; returns its id."""
+        return self.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
+
     def until(self, ready):
         """The project, once `ready` says so of it."""
         for _ in range(600):
@@ -56,28 +60,40 @@ class Client:
 
 
 @contextmanager
-def running(make):
-    """A running server of the application `make(port)`; yields the port."""
+def running(app):
+    """A running server of an application; yields the port."""
     import uvicorn
 
     from prolip.app.http_server import bind, config
 
-    with bind("127.0.0.1", 0) as listening:
-        port = listening.getsockname()[1]
-        ready = threading.Event()
-
-        class NotifyingServer(uvicorn.Server):
-            async def startup(self, sockets=None):
-                await super().startup(sockets)
-                ready.set()
-
-        settings = config(make(port))
-        server = NotifyingServer(settings)
+    with bind("127.0.0.1", 0) as listening:  # it takes connections before the server runs
+        server = uvicorn.Server(config(app))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        assert ready.wait(30)
         try:
-            yield port
+            yield listening.getsockname()[1]
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def running_page(folder, encoder, token=TOKEN):
+    """The page of a project, which may be new; yields a client."""
+    from prolip.app.page_server import OPEN_PATHS, PageServer
+    from prolip.app.project import Project
+    from prolip.app.security import Access
+
+    with Project.open(folder) as project:
+        page = PageServer(project, encoder, Access("127.0.0.1", token, OPEN_PATHS))
+        with running(page.application()) as port:
+            yield Client(port, token)
+
+
+def running_models(models, token=None, **rules):
+    """A server of models, by name."""
+    from prolip.app.predict_server import OPEN_PATHS, PredictServer
+    from prolip.app.security import Access
+
+    access = Access("127.0.0.1", token, OPEN_PATHS, **rules)
+    return running(PredictServer(models, access).application())

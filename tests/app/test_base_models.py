@@ -5,15 +5,12 @@ import pytest
 pytest.importorskip("starlette", reason="the extra `app` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
-from app_server import TOKEN, Client, png, running
+from app_server import png, running_page
 from graph_models import WIDTH, write_graphs
 from hub_server import serving
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.app.launch import load_encoder
-from prolip.app.page_server import OPEN_PATHS, PageServer
-from prolip.app.project import Project
-from prolip.app.security import Access
 from prolip.encoders import MODELS
 from prolip.encoders.pretrained import PretrainedModel, find_files, find_source
 
@@ -37,19 +34,13 @@ def hub(tmp_path, monkeypatch):
 @pytest.fixture
 def page(hub, tmp_path, offline):
     """A running page with three classes of colours."""
-    with Project.open(tmp_path / "p") as project:
-
-        def make(port):
-            return PageServer(project, offline, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
-
-        with running(make) as port:
-            page = Client(port)
-            for k, (name, colour) in enumerate(COLOURS.items()):
-                key = page.json("POST", "/api/edit/add_class", {"name": name})[1]["classes"][0]
-                for i in range(4):
-                    page.upload(png(blotch(colour, 10 * k + i)), key)
-            page.until(lambda found: len(found["figures"].get("held_out", ())) == 12)
-            yield page
+    with running_page(tmp_path / "p", offline) as page:
+        for k, (name, colour) in enumerate(COLOURS.items()):
+            key = page.add_class(name)
+            for i in range(4):
+                page.upload(png(blotch(colour, 10 * k + i)), key)
+        page.until(lambda now: len(now["figures"].get("held_out", ())) == 12)
+        yield page
 
 
 def choose(page, name):

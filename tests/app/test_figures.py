@@ -30,6 +30,6 @@ def test_a_class_without_images_is_one_of_the_classes_after_those_with_images():
     classes = {key: ClassRow(name) for key, name in (("1", "empty"), ("2", "red"), ("3", "blue"))}
     images = {"a": ImageRow("a.png", label="3"), "b": ImageRow("b.png", label="2"), "c": ImageRow("c.png")}
     features = {key: np.full(2, i + 1.0) for i, key in enumerate(images)}
-    training = TrainingSet.of(State(classes, images, 4), features)
+    training = TrainingSet.of(State(classes, images), features)
     assert training.classes == ("2", "3", "1")
     assert (training.images, training.y.tolist()) == (("a", "b"), [1, 0])

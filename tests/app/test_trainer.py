@@ -72,19 +72,6 @@ def test_a_drop_is_encoded_first_and_fitted_once(recorder, monkeypatch):
     assert set(fit["held_out"]) == set(images)
 
 
-def test_an_image_that_is_added_after_a_while_is_encoded_first_too(recorder, monkeypatch):
-    recorder.add("red", range(3))
-    recorder.add("green", range(20, 23))
-    recorder.wait_until_trained()
-    monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 0.5)
-    time.sleep(0.6)
-    before = len(recorder.fits())
-    (image,) = recorder.add("red", [50])
-    recorder.wait_until_trained()
-    (fit,) = recorder.fits()[before:]
-    assert image in fit["held_out"]
-
-
 def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder, monkeypatch):
     images = recorder.add("red", range(3)) + recorder.add("green", range(20, 23))
     recorder.wait_until_trained()
@@ -119,18 +106,37 @@ def test_a_long_drop_shows_figures_on_the_way(recorder, monkeypatch):
     assert len(recorder.fits()) - before >= 2
 
 
-def test_labels_of_predictions_are_not_trained_on_until_a_person_confirms_them(recorder):
+def test_labels_of_predictions_count_once_they_are_confirmed(recorder):
     recorder.add("red", range(4))
     recorder.add("green", range(20, 24))
     data = png(blotch(COLOURS["red"], 60))
     image = hashlib.sha256(data).hexdigest()
     recorder.project.add_image(image, data, b"small", "a.png")
-    recorder.wait_until_trained()
-    before = recorder.fits()[-1]
-    recorder.project.commit(lambda state: edits.accept_predictions(state, [image], "2"))  # which is wrong
-    recorder.wait_until_trained()
-    after = recorder.fits()[-1]
-    assert (after["images"], after["held_out"]) == (before["images"], before["held_out"])
-    recorder.project.commit(lambda state: edits.label_images(state, [image], "1"))
-    recorder.wait_until_trained()
-    assert image in recorder.fits()[-1]["held_out"]
+    for edit, trained in ((edits.accept_predictions, False), (edits.label_images, True)):
+        recorder.project.commit(lambda state, edit=edit: edit(state, [image], "1"))
+        recorder.wait_until_trained()
+        assert (image in recorder.trainer.trained.training.images) == trained
+        assert (image in recorder.fits()[-1]["held_out"]) == trained
+
+
+def test_a_step_that_fails_once_is_reported_and_repeated(tmp_path, offline, monkeypatch):
+    real, events, done = trainer.training_figures, [], threading.Event()
+
+    def fails_once(*arguments):
+        if not events:
+            raise RuntimeError("no memory left")
+        return real(*arguments)
+
+    def publish(event):
+        events.append(event)
+        if event["type"] == "figures":
+            done.set()
+
+    monkeypatch.setattr(trainer, "RETRY_PAUSE", 0.01)
+    with Project.open(tmp_path / "p") as project:
+        training = trainer.Trainer(project, offline, publish)
+        monkeypatch.setattr(trainer, "training_figures", fails_once)
+        training.start()
+        assert done.wait(30)
+        training.close()
+    assert events[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}

@@ -77,17 +77,11 @@ def test_the_keys_of_a_prediction_over_http_stay(colour_model):
     """`POST /predict`: one image, several, and one that cannot be read; and `GET /models`."""
     for library in ("starlette", "uvicorn", "python_multipart"):
         pytest.importorskip(library, reason="the extra `app` is not installed")
-    from app_server import Client, png, running
-    from prolip.app.predict_server import OPEN_PATHS, PredictServer
-    from prolip.app.security import Access
-
-    def make(port):
-        access = Access.at("127.0.0.1", port, None, OPEN_PATHS)
-        return PredictServer({"colours": colour_model.model_}, access).application()
+    from app_server import Client, png, running_models
 
     image = base64.b64encode(png(blotch(COLOURS["red"], 5))).decode()
     as_json = {"Content-Type": "application/json"}
-    with running(make) as port:
+    with running_models({"colours": colour_model.model_}) as port:
         client = Client(port)
         found = {
             "/predict": client.json("POST", "/predict?top=2&reject=true", {"image": image}, as_json),

@@ -4,24 +4,18 @@ import json
 
 import pytest
 
-from app_server import png, running
+from app_server import png, running_models
 from pictures import COLOURS, blotch
-from prolip.app.predict_server import OPEN_PATHS, OPENAPI, PredictServer
-from prolip.app.security import Access
+from prolip.app.predict_server import OPENAPI
 
 pytestmark = pytest.mark.browser
 
-TOKEN = "sécret"
+TOKEN = "se~cret"
 
 
 @pytest.fixture(scope="module")
 def port(colour_model):
-    models = {"colours": colour_model.model_, "<b>": colour_model.model_}
-
-    def make(port):
-        return PredictServer(models, Access.at("127.0.0.1", port, TOKEN, OPEN_PATHS)).application()
-
-    with running(make) as port:
+    with running_models({"colours": colour_model.model_, "<b>": colour_model.model_}, TOKEN) as port:
         yield port
 
 

@@ -5,37 +5,29 @@ with the model that it has. Then the trainer encodes the images with it. Feature
 project's folder, and the last model stays loaded: going back takes no time.
 """
 
-from dataclasses import dataclass
-from threading import Lock, Thread
+from collections.abc import Callable
+from threading import Thread
 from typing import Any
+
+import numpy as np
 
 from prolip import encoders
 from prolip.app.encoding import EncodedProject
 from prolip.app.project import Project
-from prolip.app.trainer import Publish, Trainer, warm_up
+from prolip.app.trainer import Trainer, describe_failure
 from prolip.core import ProlipError, UsageError
 from prolip.encoders.pretrained import list_models
 
 
-@dataclass(frozen=True)
-class ModelChange:
-    """A change to another base model, as the page shows it."""
-
-    model: str
-    done: int = 0  # bytes of a download
-    total: int = 0
-    error: str = ""
-
-
 class BaseModels:
-    """The base models of one open project. Thread-safe."""
+    """The base models of one open project."""
 
-    def __init__(self, project: Project, trainer: Trainer, publish: Publish, device: str = "auto") -> None:
-        self.change: ModelChange | None = None
+    def __init__(self, project: Project, trainer: Trainer, publish: Any, device: str = "auto") -> None:
+        # What the page shows of a change to another model: `model`, bytes `done` of `total`, and `error`.
+        self.change: dict[str, Any] | None = None
         self._project, self._trainer, self._publish, self._device = project, trainer, publish, device
         self._first = trainer.encoded.encoder.name  # may be one that is not in the menu
         self._loaded = {self._first: trainer.encoded}  # the model in use, and the one before it
-        self._lock = Lock()
 
     def rows(self) -> list[dict[str, Any]]:
         """List models: name, title, megabytes, licence, `free`, `recommended` (first) and `downloaded`."""
@@ -48,11 +40,11 @@ class BaseModels:
         """Begin to change to another model; what was begun before is cancelled."""
         if name not in {row["name"] for row in self.rows()}:
             raise UsageError(f"there is no base model called {name[:80]!r}")
-        self.cancel()
-        if name != self._trainer.encoded.encoder.name:
-            change = ModelChange(name)
-            self._show(change)
-            Thread(target=self._run, args=(change,), name="prolip-base-model", daemon=True).start()
+        if name == self._trainer.encoded.encoder.name:
+            return self.cancel()
+        change = {"model": name, "done": 0, "total": 0, "error": ""}
+        self._show(change)
+        Thread(target=self._run, args=(change,), name="prolip-base-model", daemon=True).start()
 
     def cancel(self) -> None:
         """Stop a change, or no longer show one that failed."""
@@ -60,40 +52,36 @@ class BaseModels:
 
     def as_json(self) -> dict[str, Any]:
         """Return the model in use, and the change to another."""
-        change = self.change and vars(self.change)
-        return {"model": self._trainer.encoded.encoder.name, "change": change}
+        return {"model": self._trainer.encoded.encoder.name, "change": self.change}
 
-    def _show(self, new: ModelChange | None, old: ModelChange | None = None) -> None:
-        """Replace what is shown; if that should be `old`, and is not, the change of `old` was cancelled."""
-        with self._lock:
-            if old is not None and self.change is not old:
-                raise ProlipError("another model was chosen")
-            self.change = new
+    def _show(self, change: dict[str, Any] | None) -> None:
+        self.change = change
         self._publish({"type": "model", **self.as_json()})
 
-    def _run(self, change: ModelChange) -> None:
+    def _run(self, change: dict[str, Any]) -> None:
         def report(done: int, total: int) -> None:
-            nonlocal change
-            if done == total or not change.total or done - change.done > total / 200:
-                new = ModelChange(change.model, done, total)
-                self._show(new, change)
-                change = new
+            if self.change is not change:
+                raise ProlipError("another model was chosen")
+            if done == total or done - change["done"] > total / 200:
+                change.update(done=done, total=total)
+                self._show(change)
 
         try:
-            encoded = self._loaded.get(change.model) or self._load(change.model, report)
+            encoded = self._loaded.get(change["model"]) or self._load(change["model"], report)
+            report(1, 1)
             old = self._trainer.encoded
-            self._show(None, change)
             self._project.set_model(encoded.encoder)
             self._loaded = {old.encoder.name: old, encoded.encoder.name: encoded}
             self._trainer.use(encoded)
             self._show(None)
         except Exception as error:  # the page stays usable, and says what happened
             if self.change is change:  # otherwise it was cancelled; a download then fails in any way
-                message = str(error) if isinstance(error, ProlipError) else f"{type(error).__name__}: {error}"
-                self._show(ModelChange(change.model, error=message))
+                change["error"] = describe_failure(error)
+                self._show(change)
 
-    def _load(self, name: str, report: Any) -> EncodedProject:
+    def _load(self, name: str, report: Callable[[int, int], None]) -> EncodedProject:
         encoders.fetch(name, report)
         encoder = encoders.load(name, self._device)
-        warm_up(encoder, self._trainer.recipe)
+        size = encoder.preprocess.size
+        encoder.encode(np.zeros((1, size, size, 3), np.uint8))  # may fail, while there is another model
         return EncodedProject(self._project, encoder)

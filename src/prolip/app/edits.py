@@ -11,8 +11,6 @@ from prolip.io.files import readable
 
 NAME_LIMIT = 100  # characters; text towers read a few dozen words
 TEXT_LIMIT = 300
-CLASS_LIMIT = 200
-IMAGE_LIMIT = 20_000
 
 
 class RemovedElsewhereError(ProlipError):
@@ -21,10 +19,8 @@ class RemovedElsewhereError(ProlipError):
 
 def add_class(state: State, name: str, images: Sequence[str] = ()) -> Change:
     """Add a class, with images of the project that get its label; its name must differ from all others."""
-    if len(state.classes) >= CLASS_LIMIT:
-        raise InputError(f"a project can have {CLASS_LIMIT} classes at most")
     row = ClassRow(_class_name(name))
-    key = str(state.next_class)
+    key = str(state.revision + 1)
     _require_distinct(state, key, row)
     members: dict[str, ImageRow | None] = {
         image: replace(image_row, label=key, checked=True, machine=False)
@@ -78,14 +74,12 @@ def add_image(
     known = state.images.get(image)
     if known is not None and (label is None or (known.label, known.test) == (label, test)):
         return Change("")
-    if known is None and len(state.images) >= IMAGE_LIMIT:
-        raise InputError(f"a project can have {IMAGE_LIMIT} images at most")
     shown = _text(name, NAME_LIMIT, "a file name", cut=True) if name.strip() else "image"
     row = ImageRow(shown, label, test=test and label is not None)
     return Change("added images", images={image: row}, group=_text(group, 64, "a group", cut=True))
 
 
-def label_images(state: State, images: Sequence[str], label: str | None = None) -> Change:
+def label_images(state: State, images: Sequence[str], label: str | None = None, group: str = "") -> Change:
     """Label images with a class, or with none."""
     target = "no class" if label is None else require_class(state, label).name
     has_label = label is not None
@@ -94,7 +88,7 @@ def label_images(state: State, images: Sequence[str], label: str | None = None) 
         for image, row in _require_images(state, images).items()
     }
     changed = {image: row for image, row in rows.items() if state.images[image] != row}
-    return Change(f"labelled {_count(len(changed))} {target}", images=changed)
+    return Change(f"labelled {_count(len(changed))} {target}", images=changed, group=group)
 
 
 def accept_predictions(state: State, images: Sequence[str], label: str, group: str = "") -> Change:

@@ -1,14 +1,12 @@
 """The images and class names of a project as one base model sees them."""
 
-import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from prolip.api.recipe import Recipe
 from prolip.app.images import read_pixels
 from prolip.app.project import Project
-from prolip.core import ProlipError
 from prolip.core.arrays import Array
 from prolip.data import clean_name
 from prolip.encoders import Encoder
@@ -17,7 +15,6 @@ from prolip.io.environment import cores
 
 ENCODE_BATCH = 16  # images encoded between two looks at what is most urgent: half a second of work
 MAX_PIXELS = 256  # uploaded images whose pixels wait in memory for the encoder, 150 kB each
-RETRY_PAUSE = 10.0  # seconds after features could not be written, such as to a full disk
 
 
 class EncodedProject:
@@ -30,12 +27,10 @@ class EncodedProject:
         self.encoder = encoder
         self.features: dict[str, Array] = {}  # [width] by image
         self.bad: dict[str, str] = {}  # why an image cannot be encoded
-        self.store_failure = ""  # why features cannot be written at present
         self._project = project
         self._space = FeatureStore(project.folder / "features", renew=True).space(encoder)
-        self._store_retry = 0.0  # when features may be written again
         self._pixels: dict[str, Array] = {}  # [S, S, 3] uint8
-        self._texts: dict[tuple[str, tuple[str, ...]], Array] = {}
+        self._texts: dict[str, Array] = {}
 
     def keep_pixels(self, image: str, pixels: Array) -> None:
         """Take the pixels of an image that was just decoded, so that it need not be decoded again."""
@@ -51,18 +46,18 @@ class EncodedProject:
     def encode(self, images: list[str]) -> dict[str, str]:
         """Encode images, a few at a time; returns those that cannot be read, and why."""
         images = images[:ENCODE_BATCH]
-        rows = self._space.get([bytes.fromhex(image) for image in images])
-        stored = {image: rows.get((bytes.fromhex(image), 0)) for image in images}
-        left = [image for image in images if stored[image] is None]
+        stored = self._space.get([bytes.fromhex(image) for image in images])
+        rows = {image: row for image in images if (row := stored.get((bytes.fromhex(image), 0))) is not None}
+        left = [image for image in images if image not in rows]
         with ThreadPoolExecutor(cores()) as threads:
             loaded = dict(zip(left, threads.map(self._load, left), strict=True))
         bad = {image: pixels for image, pixels in loaded.items() if isinstance(pixels, str)}
-        pixels = {image: pixels for image, pixels in loaded.items() if not isinstance(pixels, str)}
-        if pixels:
-            features = self.encoder.encode(np.stack(list(pixels.values())))
-            stored.update(zip(pixels, features, strict=True))
-            self._write(list(pixels), features)
-        self.features.update((image, row) for image, row in stored.items() if row is not None)
+        new = [image for image in left if image not in bad]
+        if new:
+            features = self.encoder.encode(np.stack([loaded[image] for image in new]))
+            self._space.add([bytes.fromhex(image) for image in new], [0] * len(new), features)
+            rows.update(zip(new, features, strict=True))
+        self.features.update(rows)
         self.bad.update(bad)
         return bad
 
@@ -72,26 +67,13 @@ class EncodedProject:
             return pixels
         try:
             return read_pixels(self._project.image(image).read_bytes(), self.encoder.preprocess)
-        except OSError as error:
-            return str(error)
-        except ImageError as bad:
-            return bad.reason
+        except (OSError, ImageError) as error:
+            return getattr(error, "reason", str(error))
 
-    def _write(self, images: list[str], features: Array) -> None:
-        """Store features; if that fails, as on a full disk, the model is trained all the same."""
-        if time.monotonic() < self._store_retry:
-            return
-        try:
-            self._space.add([bytes.fromhex(image) for image in images], [0] * len(images), features)
-            self.store_failure = ""
-        except ProlipError as error:
-            self.store_failure, self._store_retry = str(error), time.monotonic() + RETRY_PAUSE
-
-    def text(self, prompt_name: str, recipe: Recipe) -> Array:
+    def text(self, prompt_name: str, prompts: Sequence[str]) -> Array:
         """Return prompt features [templates, Dt] of a class, before the text head."""
-        key = (prompt_name, tuple(recipe.prompts))
-        if key not in self._texts:
-            text = self.encoder.text([clean_name(prompt_name)], recipe.prompts)
+        if prompt_name not in self._texts:
+            text = self.encoder.text([clean_name(prompt_name)], prompts)
             assert text.features is not None
-            self._texts[key] = text.features[:, 0]
-        return self._texts[key]
+            self._texts[prompt_name] = text.features[:, 0]
+        return self._texts[prompt_name]

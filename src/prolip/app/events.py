@@ -5,8 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-HEARTBEAT = 15.0  # seconds between comments on an idle stream
-MAX_BACKLOG = 256  # events; a page that falls behind by more is disconnected, and reloads everything
+HEARTBEAT = 15.0  # seconds between comments on an idle stream, which a proxy would close
 
 
 class Events:
@@ -14,7 +13,7 @@ class Events:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queues: set[asyncio.Queue[str | None]] = set()
+        self._queues: set[asyncio.Queue[str]] = set()
 
     def attach(self) -> None:
         """Use the running event loop."""
@@ -22,36 +21,31 @@ class Events:
 
     def publish(self, event: dict[str, Any]) -> None:
         """Send an event; any thread may call this."""
-        self._send_soon(f"data: {json.dumps(event)}\n\n")
+        self._send(f"data: {json.dumps(event)}\n\n")
 
     def close(self) -> None:
         """End all streams; any thread or a signal handler may call this."""
-        self._send_soon(None)
+        self._send("")
 
-    def _send_soon(self, line: str | None) -> None:
+    def _send(self, text: str) -> None:
+        def send() -> None:
+            for queue in self._queues:
+                queue.put_nowait(text)
+
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._send, line)
-
-    def _send(self, line: str | None) -> None:
-        for queue in list(self._queues):
-            ends = line is None or queue.qsize() >= MAX_BACKLOG
-            if ends:
-                self._queues.discard(queue)
-            queue.put_nowait(None if ends else line)
+            self._loop.call_soon_threadsafe(send)
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the events from now on, for one page."""
-        queue: asyncio.Queue[str | None] = asyncio.Queue()
+        queue: asyncio.Queue[str] = asyncio.Queue()
         self._queues.add(queue)
         try:
-            yield ": connected\n\n"
-            while True:
+            text = ": connected\n\n"
+            while text:
+                yield text
                 try:
-                    line = await asyncio.wait_for(queue.get(), HEARTBEAT)
+                    text = await asyncio.wait_for(queue.get(), HEARTBEAT)
                 except (TimeoutError, asyncio.TimeoutError):
-                    line = ": heartbeat\n\n"
-                if line is None:
-                    return
-                yield line
+                    text = ": heartbeat\n\n"
         finally:
             self._queues.discard(queue)

@@ -47,17 +47,17 @@ class TrainingSet:
     @classmethod
     def of(cls, state: State, features: Mapping[str, Array]) -> TrainingSet:
         """Collect all images that are labelled and encoded."""
-        images = [
-            key
+        labels = {
+            key: row.label
             for key, row in state.images.items()
-            if row.label is not None and not row.test and not row.machine and key in features
-        ]
-        present = {state.images[key].label for key in images}
+            if row.label is not None and not (row.test or row.machine) and key in features
+        }
+        present = set(labels.values())
         classes = sorted(state.ordered_classes(), key=lambda key: key not in present)
         index = {key: k for k, key in enumerate(classes)}
-        y = np.array([index[state.images[key].label or ""] for key in images], np.int64)
-        x = np.stack([features[key] for key in images]) if images else np.zeros((0, 1), np.float32)
-        return cls(tuple(images), tuple(classes), x, y)
+        y = np.array([index[label] for label in labels.values()], np.int64)
+        x = np.stack([features[key] for key in labels]) if labels else np.zeros((0, 1), np.float32)
+        return cls(tuple(labels), tuple(classes), x, y)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,13 +135,13 @@ def _held_out(snapshot: TrainedSnapshot, model: AdaptedModel) -> tuple[dict[str,
         return {}, {}
     images = [training.images[i] for i in held_out.images]
     x, groups = training.x[held_out.images], model.support.require_task().groups[held_out.images]
-    found = predict(model, x, logits=held_out.logits)
+    predicted = predict(model, x, logits=held_out.logits)
     predictions = {
         key: [training.classes[k], round(float(row[k]), 4), round(float(row[y]), 4)]
-        for key, k, y, row in zip(images, found.best, held_out.y, found.probabilities, strict=True)
+        for key, k, y, row in zip(images, predicted.best, held_out.y, predicted.probabilities, strict=True)
     }
-    doubts = find_label_errors(found.probabilities, x, held_out.y, groups)
-    return predictions, {images[one.index]: training.classes[one.suggestion] for one in doubts}
+    doubts = find_label_errors(predicted.probabilities, x, held_out.y, groups)
+    return predictions, {images[doubt.index]: training.classes[doubt.suggestion] for doubt in doubts}
 
 
 def _predictions(snapshot: TrainedSnapshot, model: AdaptedModel, images: list[str]) -> dict[str, list[Any]]:
@@ -149,8 +149,8 @@ def _predictions(snapshot: TrainedSnapshot, model: AdaptedModel, images: list[st
     if not images:
         return {}
     x = np.stack([snapshot.features[key] for key in images])
-    found = predict(model, x, PredictOptions(reject=True))
-    rows = zip(images, found.best, found.confidence, found.is_rejected, strict=True)
+    predicted = predict(model, x, PredictOptions(reject=True))
+    rows = zip(images, predicted.best, predicted.confidence, predicted.is_rejected, strict=True)
     return {key: [snapshot.training.classes[k], round(float(p), 4), no] for key, k, p, no in rows}
 
 
@@ -158,25 +158,25 @@ def search(
     encoded: EncodedProject,
     trained: TrainedSnapshot,
     images: Sequence[str],
-    words: str | None = None,
+    words: str = "",
     like: Sequence[str] = (),
 ) -> list[str]:
     """Rank those of the images that are encoded by words, or by examples, or by both; the nearest first.
 
     The adapted projection is used where there is one.
     """
-    known = [key for key in images if key in encoded.features]
-    examples = [encoded.features[key] for key in like if key in encoded.features]
-    words = words if words and words.strip() else None
-    if words is None and not examples:
+    features, model = encoded.features, trained.model
+    known = [key for key in images if key in features]
+    examples = [features[key] for key in like if key in features]
+    if not words.strip() and not examples:
         raise UsageError("write what to search for, or choose an image that is encoded")
     if not known:
         return []
-    fitted = trained.model.fitted if trained.model and trained.model.encoder is encoded.encoder else None
+    fitted = model.fitted if model and model.encoder is encoded.encoder else None
     ranked = rank(
         encoded.encoder,
-        np.stack([encoded.features[key] for key in known]),
-        words,
+        np.stack([features[key] for key in known]),
+        words.strip() or None,
         np.stack(examples) if examples else None,
         fitted if isinstance(fitted, Projected) else None,
     )
@@ -204,7 +204,7 @@ def label_queue(snapshot: TrainedSnapshot) -> list[str]:
     x, head = np.stack([snapshot.features[key] for key in unlabelled]), model.encoder.head
     (inputs, _), (labelled, _) = head.split(x), head.split(snapshot.training.x)
     chosen = suggest(inputs, model.probabilities(x), labelled, SUGGESTED)
-    first = [unlabelled[one.index] for one in chosen]
+    first = [unlabelled[suggestion.index] for suggestion in chosen]
     return first + [key for key in unlabelled if key not in set(first)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import html
 import logging
@@ -22,31 +21,24 @@ import uvicorn
 from prolip.core import ProlipError
 
 MAX_CONNECTIONS = 256  # more get 503
-IDLE_SECONDS = 30  # after which a connection without a further request is closed
 SHUTDOWN_SECONDS = 5  # in which responses under way may be completed
-HEADER_LIMIT = 1 << 18  # bytes; browsers send the cookies of every program on this machine
 PORTS_TRIED = 20  # if the first ones are in use
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to this port, or to the next free one; 0 is any."""
-    for attempt in range(port, min(port + PORTS_TRIED, 65536) if port else 1):
-        # Only if the protocol is given, asyncio sends small responses at once; otherwise they wait 40 ms.
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    """Return a socket that listens at this port, or at the next free one; 0 is any."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for attempt in range(port, min(port + PORTS_TRIED, 65536)):
         try:
-            # Windows lets two programs share a port under SO_REUSEADDR.
-            option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
-            bound.setsockopt(socket.SOL_SOCKET, option, 1)
-            bound.bind((host.strip("[]"), attempt))
-            return bound
+            listening = socket.create_server((host.strip("[]"), attempt), family=family)
+            # asyncio sets it only on sockets of a stated protocol; small responses would wait for 40 ms.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listening
         except OSError as error:
-            bound.close()
             failure = error
             if error.errno != errno.EADDRINUSE:
                 break
-    reason = failure.strerror or str(failure)
-    raise ProlipError(f"cannot listen at {host}, port {port}: {reason}") from failure
+    raise ProlipError(f"cannot listen at {host}, port {port}: {failure.strerror or failure}") from failure
 
 
 def local_url(host: str, port: int) -> str:
@@ -64,10 +56,7 @@ def redirect_file(link: str, path: Path) -> Iterator[None]:
     url = html.escape(link)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(
-            '<!doctype html><meta charset="utf-8"><title>prolip</title>'
-            f'<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">Open the page</a>\n'
-        )
+        file.write(f'<title>prolip</title><meta http-equiv="refresh" content="0; url={url}">\n')
     try:
         yield
     finally:
@@ -76,61 +65,49 @@ def redirect_file(link: str, path: Path) -> Iterator[None]:
 
 def redirect_target(path: Path) -> str:
     """Return the link of a page that `redirect_file` wrote."""
-    link = re.search(r'href="([^"]*)"', path.read_text("utf-8"))
+    link = re.search(r'url=([^"]*)"', path.read_text("utf-8"))
     return html.unescape(link[1]) if link else ""
 
 
 class _Server(uvicorn.Server):
-    """Calls back when it accepts requests, and at the first signal; further ones change nothing."""
+    """Calls back at a signal, before it waits for the responses under way."""
 
-    def __init__(
-        self, config: uvicorn.Config, on_start: Callable[[], None], on_stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
         super().__init__(config)
-        self._on_start, self._on_stop = on_start, on_stop
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
+        self._on_stop = on_stop
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            self._on_stop()
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # not that requests are cancelled
-            super().handle_exit(sig, frame)
+        self._on_stop()
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # not that requests are cancelled
+        super().handle_exit(sig, frame)
+
+
+def run(
+    app: Any,
+    listening: socket.socket,
+    on_stop: Callable[[], None] = lambda: None,
+    access_log: bool = False,
+    root_path: str = "",
+) -> None:
+    """Serve until a signal; responses under way are completed first, if they do not take long."""
+    if threading.current_thread() is threading.main_thread():  # uvicorn raises a signal again at its end
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    server = _Server(config(app, access_log, root_path), on_stop)
+    with suppress(KeyboardInterrupt):
+        server.run([listening])
 
 
 def config(app: Any, access_log: bool = False, root_path: str = "") -> uvicorn.Config:
     """Return uvicorn's configuration for an application; an access log has a line for each request."""
-    logs = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
-    logs["formatters"]["access"]["fmt"] = '%(asctime)s %(client_addr)s "%(request_line)s" %(status_code)s'
-    logs["loggers"]["uvicorn.error"]["level"] = "WARNING"
-    return uvicorn.Config(
+    settings = uvicorn.Config(
         app,
-        log_config=logs,
         access_log=access_log,
         server_header=False,
         ws="none",
         root_path=root_path,
-        h11_max_incomplete_event_size=HEADER_LIMIT,
         limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         lifespan="on",
     )
-
-
-def run(
-    config: uvicorn.Config,
-    bound: socket.socket,
-    on_start: Callable[[], None],
-    on_stop: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve until a signal; responses under way are completed first, if they do not take long.
-
-    `on_start` is called when requests are accepted, `on_stop` when the signal arrives.
-    """
-    if threading.current_thread() is threading.main_thread():  # uvicorn raises a signal again at its end
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt):
-        _Server(config, on_start, on_stop).run([bound])
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return settings

@@ -1,8 +1,9 @@
-"""Uploaded images: limits that are checked before decoding, and small JPEG copies."""
+"""Uploaded images: limits that are checked before decoding, features, and small JPEG copies."""
 
 from PIL import Image
 
 from prolip.core.arrays import Array
+from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
 from prolip.features.images import UPLOAD_FORMATS, load_image, to_jpeg
 
@@ -21,6 +22,11 @@ def prepare(data: bytes, preprocess: Preprocess) -> tuple[bytes, Array]:
 def read_pixels(data: bytes, preprocess: Preprocess) -> Array:
     """Decode an upload for an encoder."""
     return preprocess.centre(decode(data, preprocess.sufficient_side))
+
+
+def encode(data: bytes, encoder: Encoder) -> Array:
+    """Return the features [1, width] of an upload."""
+    return encoder.encode(read_pixels(data, encoder.preprocess)[None])
 
 
 def shrink(data: bytes, side: int) -> bytes:

@@ -4,15 +4,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import quote
-
-from filelock import FileLock, Timeout
 
 from prolip import encoders
 from prolip.app import http_server, page_server, predict_server
-from prolip.app.project import LINK, LOCK, Project
-from prolip.app.security import Access, check_root_path, require_token
-from prolip.core import ModelError, UsageError
+from prolip.app.project import LINK, Project, ProjectInUseError
+from prolip.app.security import Access, require_token
+from prolip.core import ModelError
 from prolip.encoders import Encoder
 from prolip.export.base_model import load_named
 from prolip.io.writing import follow
@@ -26,8 +23,6 @@ def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -
 
     What the project names is loaded if it is on this machine; `model` may be downloaded.
     """
-    if model is not None and not model.strip():
-        raise UsageError("model must be the name of a model, got an empty string: omit it for the default")
     if model is not None:
         return encoders.load(model, device)
     name = Project.base_model(folder)
@@ -37,17 +32,6 @@ def load_encoder(folder: Path, model: str | None = None, device: str = "auto") -
         raise ModelError(
             f'the project in {folder} needs its base model: {error}; model="{name}" downloads it'
         ) from error
-
-
-def is_open_elsewhere(folder: Path) -> bool:
-    """Whether a running program has the project in this folder open, and a page of it."""
-    if not (folder / LINK).is_file():
-        return False
-    try:
-        FileLock(folder / LOCK).acquire(timeout=0).lock.release()
-    except Timeout:
-        return True
-    return False
 
 
 def open_app(
@@ -68,32 +52,28 @@ def open_app(
     `model` and `device` are those of `load_encoder`; without a `token` there is a random one at every start.
     `say` is called with each line for the user, `browse` with the address of a page to open.
     """
-    check_root_path(root_path)
     secret = require_token(host, token) or secrets.token_urlsafe(24)
-    Access.at(host, port, secret, (), (), allowed_hosts)  # refuse wrong names before anything is made
+    access = Access(host, secret, page_server.OPEN_PATHS, allowed_hosts=allowed_hosts)
     folder = follow(folder)
     link_file = folder / LINK
-    if is_open_elsewhere(folder):
-        say(f"The page of this project is open already: {http_server.redirect_target(link_file)}")
-        browse(link_file.as_uri())
-        return
     with single_thread(), ExitStack() as stack:
         encoder = load_encoder(folder, model, device)  # before a folder is made
-        bound = stack.enter_context(http_server.bind(host, port))
-        project = stack.enter_context(Project.open(folder, encoder))
-        port = bound.getsockname()[1]
-        access = Access.at(host, port, secret, page_server.OPEN_PATHS, allowed_hosts=allowed_hosts)
-        page = page_server.PageServer(project, encoder, access, device)
-        link = f"{http_server.local_url(host, port)}#token={quote(secret, safe='')}"
-        stack.enter_context(http_server.redirect_file(link, link_file))
-
-        def on_start() -> None:
-            say(f"Open {link}")
-            say(f"Everything is in {project.folder}; Ctrl-C stops.")
+        listening = stack.enter_context(http_server.bind(host, port))
+        try:
+            project = stack.enter_context(Project.open(folder, encoder))
+        except ProjectInUseError:
+            if not link_file.is_file():
+                raise
+            say(f"The page of this project is open already: {http_server.redirect_target(link_file)}")
             browse(link_file.as_uri())
-
-        config = http_server.config(page.application(), root_path=root_path)
-        http_server.run(config, bound, on_start, page.events.close)
+            return
+        page = page_server.PageServer(project, encoder, access, device)
+        link = f"{http_server.local_url(host, listening.getsockname()[1])}#token={secret}"
+        stack.enter_context(http_server.redirect_file(link, link_file))
+        say(f"Open {link}")
+        say(f"Everything is in {project.folder}; Ctrl-C stops.")
+        browse(link_file.as_uri())
+        http_server.run(page.application(), listening, page.events.close, root_path=_path(root_path))
 
 
 def serve(
@@ -115,21 +95,19 @@ def serve(
     `base` is that of `prolip.api.save.load`; pages of `origins` may send requests, and the server may be
     called by `allowed_hosts`. `root_path` is the path at which a proxy has the server.
     """
-    check_root_path(root_path)
     secret = require_token(host, token)
-    Access.at(host, port, secret, (), origins, allowed_hosts)  # refuse wrong names before a model is loaded
+    access = Access(host, secret, predict_server.OPEN_PATHS, origins, allowed_hosts)
     # BLAS threads spin while they wait: a prediction took 8 ms with two of them, 3 ms with one.
-    with single_thread(), http_server.bind(host, port) as bound:
-        port = bound.getsockname()[1]
+    with single_thread(), http_server.bind(host, port) as listening:
         loaded = predict_server.load_models(models, device, base)
-        access = Access.at(host, port, secret, predict_server.OPEN_PATHS, origins, allowed_hosts)
         server = predict_server.PredictServer(loaded, access)
-        url = http_server.local_url(host, port)
+        url = http_server.local_url(host, listening.getsockname()[1])
+        say(f"Serving {', '.join(loaded)} at {url}predict; try it at {url}; Ctrl-C stops.")
+        if token is None and secret is not None:
+            say(f"Requests need this header: Authorization: Bearer {secret}")
+        app = server.application()
+        http_server.run(app, listening, access_log=access_log, root_path=_path(root_path))
 
-        def on_start() -> None:
-            say(f"Serving {', '.join(loaded)} at {url}predict; try it at {url}; Ctrl-C stops.")
-            if token is None and secret is not None:
-                say(f"Requests need this header: Authorization: Bearer {secret}")
 
-        config = http_server.config(server.application(), access_log, root_path)
-        http_server.run(config, bound, on_start)
+def _path(root_path: str) -> str:
+    return f"/{root_path.strip('/')}".rstrip("/")

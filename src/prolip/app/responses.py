@@ -1,5 +1,6 @@
 """Error responses and JSON objects of requests, for both servers."""
 
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -14,32 +15,21 @@ from prolip.features import ImageError
 _STATUS: dict[type[Exception], int] = {RemovedElsewhereError: 409, InputError: 422, UsageError: 400}
 
 
-def error_response(request: Request, error: Exception) -> Response:
-    """The status and message of an error of ours."""
+def describe(error: Exception) -> str:
+    """The message of an error; that of an image of a request has no path."""
+    return f"cannot read it: {error.reason}" if isinstance(error, ImageError) else str(error)
+
+
+def _error_response(request: Request, error: Exception) -> Response:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    return JSONResponse({"error": image_error(error) or str(error)}, status)
+    return JSONResponse({"error": describe(error)}, status)
 
 
-def image_error(error: Exception) -> str | None:
-    """Why an image of a request cannot be read; None for any other error."""
-    return f"cannot read it: {error.reason}" if isinstance(error, ImageError) else None
-
-
-def http_error_response(request: Request, error: Exception) -> Response:
-    """The response to an error that Starlette raises: unknown path, wrong method, a malformed form."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-def disconnected_response(request: Request, error: Exception) -> Response:
-    """A response that is never read: the client disconnected while it sent its request."""
-    return Response(status_code=400)
-
-
-EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Exception], Response]] = {
-    ProlipError: error_response,
-    HTTPException: http_error_response,
-    ClientDisconnect: disconnected_response,
+EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Any], Response]] = {
+    ProlipError: _error_response,
+    sqlite3.Error: _error_response,  # such as of a full disk
+    HTTPException: lambda _, error: JSONResponse({"error": error.detail}, error.status_code, error.headers),
+    ClientDisconnect: lambda *_: Response(status_code=400),  # which nobody reads
 }
 
 

@@ -66,17 +66,17 @@ def read_rows(rows: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
 
 @dataclass
 class State:
-    """The two tables, by id. `next_class` has never been the id of a class."""
+    """The two tables, by id, after so many changes."""
 
     classes: dict[str, ClassRow] = field(default_factory=dict)
     images: dict[str, ImageRow] = field(default_factory=dict)
-    next_class: int = 1
+    revision: int = 0  # number of changes; the one that adds a class gives it its id
 
     def apply(self, change: Change) -> None:
         """Put the rows of a change into the tables."""
         _put(self.classes, change.classes)
         _put(self.images, change.images)
-        self.next_class = max([self.next_class, *(int(key) + 1 for key in change.classes)])
+        self.revision += 1
 
     def rows_before(self, change: Change) -> Change:
         """Return the change that undoes another one."""
@@ -85,7 +85,7 @@ class State:
 
     def copy(self) -> State:
         """Return a copy that later changes leave alone."""
-        return State(dict(self.classes), dict(self.images), self.next_class)
+        return State(dict(self.classes), dict(self.images), self.revision)
 
     def members(self, label: str | None) -> list[str]:
         """List the images of a class."""

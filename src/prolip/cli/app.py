@@ -14,7 +14,7 @@ host = option(
 )
 allow_host = option(
     "--allow-host", "allowed_hosts", metavar="NAME", multiple=True,
-    help="Another host name for the server, such as that of a proxy, or localhost for a forwarded port.",
+    help="Another host name for the server, such as that of a proxy.",
 )  # fmt: skip
 root_path = option("--root-path", metavar="PATH", help="Path at which a proxy has the server.")
 

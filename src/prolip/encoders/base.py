@@ -51,10 +51,6 @@ class Encoder(ABC):
     library: str | None = None  # "hf" or "open_clip", where the model can be written as its checkpoint
     shows_sigmoid: bool = False  # whether the library shows a sigmoid of each score, as for SigLIP
     batch_size: int = 32
-
-    # Where images arrive one at a time: how many to encode in one call, and how many calls run in parallel.
-    micro_batch_size: int = 32
-    max_parallel_batches: int = 1
     graph_tolerance: float = 1e-4  # largest difference of an exported graph's output, on any batch
     writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are implemented
     has_text_graph: bool = True  # whether the text tower can be written as a graph

@@ -75,7 +75,6 @@ class OfflineEncoder(Encoder):
     writes_graphs = True
     has_text_graph = False
     batch_size = max(16, 2 * PIECE * cores())
-    micro_batch_size, max_parallel_batches = PIECE, cores()
 
     name, device = "offline", "cpu"
 

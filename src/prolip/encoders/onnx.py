@@ -30,7 +30,6 @@ from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.preprocess import CLIP_MEAN, CLIP_STD, Preprocess
 from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
-from prolip.io.environment import cores
 from prolip.io.files import cache_dir
 from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
@@ -105,8 +104,6 @@ def _load_folder(folder: Path, precision: str, device: str) -> OnnxEncoder:
 class OnnxEncoder(Encoder):
     """An image tower and a text tower on ONNX Runtime; the text tower is opened when it is first needed."""
 
-    micro_batch_size = PIECE
-    max_parallel_batches = cores()
     writes_graphs = True
 
     def __init__(

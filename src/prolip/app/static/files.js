@@ -3,7 +3,6 @@ import { Refused, call, store } from "./store.js";
 import { DRAGGED, button, h, plural, toast } from "./ui.js";
 
 const PARALLEL_UPLOADS = 4;
-const MAX_RETRIES = 30; // while the server is busy
 const MAX_BYTES = 32 * 2 ** 20;
 const REASONS = 3; // refused files that a message names
 
@@ -101,14 +100,7 @@ async function send(file, label, group, test) {
   if (file.size > MAX_BYTES) throw new Refused("it is larger than 32 MB");
   const query = new URLSearchParams({ name: file.name || "image", group, test });
   if (label !== null) query.set("label", label);
-  for (let attempt = 0; ; attempt++) {
-    try {
-      return await call(`api/images?${query}`, { body: file });
-    } catch (error) {
-      if (error.status !== 503 || attempt >= MAX_RETRIES) throw error;
-      await new Promise((done) => setTimeout(done, 300 + 700 * Math.random()));
-    }
-  }
+  return call(`api/images?${query}`, { body: file });
 }
 
 // Upload files to a class (null: without a label), a few at a time. They are undone together. Those of `tests`

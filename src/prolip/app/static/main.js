@@ -18,18 +18,9 @@ import "./components/export-menu.js";
 
 const TOKEN = "#token="; // other hashes are anchors
 
-// Decode percent-encoding, unless someone typed the token as it is.
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
 async function logIn() {
   if (!location.hash.startsWith(TOKEN)) return;
-  const token = decoded(location.hash.slice(TOKEN.length));
+  const token = location.hash.slice(TOKEN.length);
   history.replaceState(null, "", location.pathname);
   await call("api/session", { json: { token } }).catch(() => {});
   store.setOnline(store.online, ""); // a token that was missing is there now

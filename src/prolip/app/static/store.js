@@ -198,7 +198,7 @@ export const actions = {
   editClass: (key, fields) => edit("edit_class", { key, ...fields }),
   removeClass: (key) => edit("remove_class", { key }),
   mergeClass: (key, into) => edit("merge_classes", { key, into }),
-  label: (images, label) => edit("label_images", { images, label }),
+  label: (images, label, group = "") => edit("label_images", { images, label, group }),
   acceptPredictions: (images, label, group) => edit("accept_predictions", { images, label, group }),
   remove: (images) => edit("remove_images", { images }),
   undo: () => change("api/undo"),

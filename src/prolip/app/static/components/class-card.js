@@ -57,7 +57,7 @@ class ClassCard extends HTMLElement {
       oninput: () => this.fitName(),
       onkeydown: (event) => event.key === "Enter" && (event.preventDefault(), this.name.blur()),
     });
-    this.figure = h("span", { class: "figure number", title: "held-out accuracy" });
+    this.figure = h("span", { class: "figure number", title: "accuracy, from held-out images" });
     this.fill = h("div");
     this.meter = h("div", { class: "meter", "aria-hidden": "true" }, this.fill);
     this.count = h("div", { class: "small muted", "data-count": "" });

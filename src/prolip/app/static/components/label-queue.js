@@ -236,14 +236,14 @@ class LabelQueue extends HTMLElement {
   }
 
   async acceptPredictions() {
-    const groups = groupBy(this.surePredictions(), ([, [label]]) => label);
-    const group = String(Math.random()); // they are undone together
-    for (const [label, images] of groups)
-      await actions.acceptPredictions(
-        images.map(([id]) => id),
-        label,
-        group,
-      );
+    const predicted = new Map(this.surePredictions());
+    await this.labelEach([...predicted.keys()], (id) => predicted.get(id)[0], actions.acceptPredictions);
+  }
+
+  // Label images class by class; all of it is undone together.
+  async labelEach(images, labelOf, make) {
+    const group = String(Math.random());
+    for (const [label, members] of groupBy(images, labelOf)) await make(members, label, group);
   }
 
   // Labels that the model gave: one click lists, confirms or removes them.
@@ -260,14 +260,11 @@ class LabelQueue extends HTMLElement {
           () => store.byMachine(),
         ),
       ),
-      button("They are right", () => this.confirmMachine()),
+      button("They are right", () =>
+        this.labelEach(store.byMachine(), (id) => store.images.get(id).label, actions.label),
+      ),
       button("Remove these labels", () => actions.label(store.byMachine(), null)),
     );
-  }
-
-  async confirmMachine() {
-    for (const [label, images] of groupBy(store.byMachine(), (id) => store.images.get(id).label))
-      await actions.label(images, label);
   }
 
   key(event) {

@@ -29,7 +29,7 @@ class ModelMenu extends HTMLElement {
         { class: "small muted" },
         "The network that sees your images. CLIP and SigLIP know far more than offline, and are slower. " +
           "A model that is not here is downloaded from the Hugging Face hub; your images stay here. Compare the " +
-          "held-out accuracy before and after: both are kept, and going back takes a moment.",
+          "accuracy before and after: both are kept, and going back takes a moment.",
       ),
       this.list,
     );

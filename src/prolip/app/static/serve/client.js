@@ -6,8 +6,7 @@ const KEY = "prolip-token";
 // The response of a path as JSON; throws the server's message if there is one in place of it.
 export async function call(path, options = {}) {
   const token = sessionStorage.getItem(KEY);
-  const bytes = new TextEncoder().encode(token ?? ""); // headers take no other characters
-  const headers = token ? { authorization: `Bearer ${String.fromCharCode(...bytes)}` } : {};
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
   const response = await fetch(path, { ...options, headers });
   if (response.status === 401) {
     await askForToken(token !== null);
@@ -23,7 +22,7 @@ export const tokenHeader = () =>
   sessionStorage.getItem(KEY) ? ' -H "Authorization: Bearer $PROLIP_TOKEN"' : "";
 
 function askForToken(wrong) {
-  const input = h("input", { type: "password", required: true, autocomplete: "off" });
+  const input = h("input", { type: "password", required: true, pattern: "[\\w.~+\\/=\\-]+", autocomplete: "off" });
   const text = wrong ? "This is not the token of the server" : "The server needs its token";
   const form = h(
     "form",

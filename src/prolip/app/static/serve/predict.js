@@ -11,7 +11,7 @@ let image = null;
 
 function describe() {
   const { classes, base_model, held_out_accuracy } = served[models.selectedIndex];
-  const accuracy = held_out_accuracy === null ? "" : `, held-out accuracy ${percent(held_out_accuracy, 1)}`;
+  const accuracy = held_out_accuracy === null ? "" : `, accuracy ${percent(held_out_accuracy, 1)} from held-out images`;
   const names = classes.slice(0, 20).join(", ") + (classes.length > 20 ? ", ..." : "");
   document.getElementById("about").textContent =
     `${plural(classes.length, "class", "classes")} (${names}) on ${base_model}${accuracy}`;
