@@ -74,10 +74,12 @@ class DuplicateList extends HTMLElement {
   }
 
   describe(element, ids) {
-    const labels = [...new Set(ids.map((id) => store.images.get(id).label))].map((id) =>
-      id === null ? "no class" : store.name(id),
-    );
-    element.children[1].textContent = `${plural(ids.length, "image")} in ${labels.join(" and ")}`;
+    const rows = ids.map((id) => store.images.get(id));
+    const name = ({ label }) => (label === null ? "no class" : store.name(label));
+    const labels = [...new Set(rows.map(name))];
+    const files = rows.slice(0, STRIP).map((row) => `${row.name} is in ${name(row)}`);
+    element.children[1].textContent =
+      labels.length > 1 ? files.join(", ") : `${plural(ids.length, "image")} in ${labels[0]}`;
     element.children[1].classList.toggle("bad", labels.length > 1);
   }
 }
