@@ -1,5 +1,6 @@
 """What `prolip app` and `prolip serve` do: from a project or saved models to a running server."""
 
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -9,7 +10,7 @@ from prolip import encoders
 from prolip.app import http_server, page_server, predict_server
 from prolip.app.project import LINK, Project, ProjectInUseError
 from prolip.app.security import Access, require_token
-from prolip.core import ModelError
+from prolip.core import ModelError, UsageError
 from prolip.encoders import Encoder
 from prolip.export.base_model import load_named
 from prolip.io.writing import follow
@@ -52,6 +53,7 @@ def open_app(
     `model` and `device` are those of `load_encoder`; without a `token` there is a random one at every start.
     `say` is called with each line for the user, `browse` with the address of a page to open.
     """
+    _check_path(root_path)
     secret = require_token(host, token) or secrets.token_urlsafe(24)
     access = Access(host, secret, page_server.OPEN_PATHS, allowed_hosts=allowed_hosts)
     folder = follow(folder)
@@ -73,7 +75,7 @@ def open_app(
         say(f"Open {link}")
         say(f"Everything is in {project.folder}; Ctrl-C stops.")
         browse(link_file.as_uri())
-        http_server.run(page.application(), listening, page.events.close, root_path=_path(root_path))
+        http_server.run(page.application(), listening, page.events.close, root_path=root_path)
 
 
 def serve(
@@ -95,6 +97,7 @@ def serve(
     `base` is that of `prolip.api.save.load`; pages of `origins` may send requests, and the server may be
     called by `allowed_hosts`. `root_path` is the path at which a proxy has the server.
     """
+    _check_path(root_path)
     secret = require_token(host, token)
     access = Access(host, secret, predict_server.OPEN_PATHS, origins, allowed_hosts)
     # BLAS threads spin while they wait: a prediction took 8 ms with two of them, 3 ms with one.
@@ -106,8 +109,9 @@ def serve(
         if token is None and secret is not None:
             say(f"Requests need this header: Authorization: Bearer {secret}")
         app = server.application()
-        http_server.run(app, listening, access_log=access_log, root_path=_path(root_path))
+        http_server.run(app, listening, access_log=access_log, root_path=root_path)
 
 
-def _path(root_path: str) -> str:
-    return f"/{root_path.strip('/')}".rstrip("/")
+def _check_path(root_path: str) -> None:
+    if not re.fullmatch(r"(/[\w.~-]+)*", root_path):
+        raise UsageError(f"root_path must be like /prolip, got {root_path[:80]!r}")
