@@ -1,9 +1,9 @@
-"""Methods that experiments compare with, and authors' searches: beside formulas, steps and plain loops."""
+"""Methods that experiments compare with, and an author's search: beside formulas, steps and plain loops."""
 
 import numpy as np
 
 from prolip.core.arrays import Array
-from reference.closed_forms import Pair, _centred, cache_of, ours
+from reference.closed_forms import Pair, cache_of, ours
 from reference.problems import Problem
 from reference.recipes import SEED, cache_loss, cached
 from reference.reference import (
@@ -19,16 +19,6 @@ from reference.reference import (
     through_unit,
     unit,
 )
-
-
-def discriminants(f: Array, y: Array, classes: int, test: Array) -> Array:
-    """GDA's scores of test images, by NumPy's pinv."""
-    n, dim = f.shape
-    means = np.stack([f[y == k].mean(axis=0) for k in range(classes)])
-    cov = np.cov((f - means[y]).T)
-    precision = dim * np.linalg.pinv((n - 1) * cov + np.trace(cov) * np.eye(dim))
-    bias = np.log(1 / classes) - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
-    return np.asarray(test @ precision @ means.T + bias)
 
 
 def clap_tip_adapter_f(problem: Problem) -> Pair:
@@ -94,16 +84,6 @@ def searched(numbers: Numbers, keys: Array, alphas: Array, betas: Array) -> tupl
     return chosen
 
 
-def tip_adapter_searched(problem: Problem) -> Pair:
-    """Tip-Adapter's own search on DTD: 20 alphas and 200 betas up to 13."""
-    numbers = Numbers(problem)
-    alphas, betas = (np.array([i * (13 - 0.1) / count + 0.1 for i in range(count)]) for count in (20, 200))
-    keys = cache_of(numbers)[0]
-    options = {"alpha": "auto", "beta": "auto", "max_alpha": 13.0, "max_beta": 13.0, "alphas": 20}
-    mine = ours(problem, "tip_adapter", validated=True, **options)
-    return mine, cached(numbers, numbers.test, keys, *searched(numbers, keys, alphas, betas))
-
-
 def tip_adapter_f_star_shared(problem: Problem) -> Pair:
     """LP++'s program as it runs: ten trainings in a row on the same keys, then the search."""
     numbers = Numbers(problem)
@@ -121,15 +101,3 @@ def tip_adapter_f_star_shared(problem: Problem) -> Pair:
     grid = np.array([i * (50 - 0.1) / 200 + 0.1 for i in range(200)])
     mine = ours(problem, "tip_adapter_f_star", validated=True, shared_keys=True, seed=SEED)
     return mine, cached(numbers, numbers.test, keys, *searched(numbers, keys, grid, grid))
-
-
-def gda_grid(problem: Problem) -> Pair | None:
-    """GDA's own search: decades, the first of the best on the validation set."""
-    numbers, classes = Numbers(problem), len(problem.task.text)
-    if len(numbers.f) == classes:
-        return None  # no spread around class means
-    held, test = (discriminants(numbers.f, numbers.y, classes, f) for f in (numbers.held, numbers.test))
-    alphas = [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0]
-    right = [numbers.right(numbers.s * numbers.held @ numbers.t.T + alpha * held) for alpha in alphas]
-    theirs = numbers.s * numbers.test @ numbers.t.T + alphas[int(np.argmax(right))] * test
-    return _centred(ours(problem, "gda", validated=True, alpha="grid")), _centred(theirs)

@@ -4,7 +4,7 @@ import math
 import os
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from prolip.core.errors import UsageError
 
@@ -38,6 +38,8 @@ def is_json_of(value: Any, hint: Any) -> bool:
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         return any(is_json_of(value, part) for part in parts)
+    if kind is Literal:
+        return value in parts
     if kind is Any or isinstance(value, bool):
         return kind in (Any, bool)
     if kind in (int, float):

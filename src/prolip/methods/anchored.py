@@ -51,7 +51,7 @@ import numpy as np
 from prolip.core import Fitted, Head, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, row_lengths
 from prolip.core.capabilities import Capability
-from prolip.methods.base import FitContext, Method, OptionError, Shape
+from prolip.methods.base import FitContext, Method, OptionError
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
 from prolip.solvers import exact
@@ -165,10 +165,6 @@ class Anchored(Method):
         head = task.linear.with_weight(weight.astype(task.linear.weight.dtype))
         factor = scale if self.scale == "auto" else float(self.scale)
         return Projected(head, task.text, factor, tuned=True, fit_scale=scale, report=report)
-
-    def count(self, shape: Shape) -> int:
-        """The projection: Do x D."""
-        return shape.features * shape.dim
 
 
 @dataclass(frozen=True, eq=False)

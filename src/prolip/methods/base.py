@@ -7,34 +7,24 @@ something to choose on held-out images.
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from prolip.core import Fitted, HeldOutPredictions, InputError, Projected, Settings, Task, UsageError
+from prolip.core.arguments import is_json_of
 from prolip.core.arrays import to_python_scalar
 from prolip.core.capabilities import Capability
 from prolip.methods.selection import Splits, Tuning, cross_validate
 from prolip.solvers.threads import single_thread
 
 Progress = Callable[[int, int], None]  # (done, total)
-
-# What is declared: what is taken for it, and how that is said.
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    int: ((Integral,), "an integer"),
-    float: ((Real,), "a number"),
-    str: ((str, os.PathLike), "text"),
-    bool: ((bool,), "true or false"),
-    NoneType: ((NoneType,), "none"),
-}
 
 
 class OptionError(UsageError):
@@ -187,9 +177,9 @@ class Method(ABC):
         for part in parts:
             yield self.fit(task.subset(part))
 
-    @abstractmethod
     def count(self, shape: Shape) -> int:
-        """Return how many numbers are trained."""
+        """Return how many numbers are trained: `size`, computed."""
+        return count_parameters(self.size, shape)
 
     def needs_tuning(self) -> bool:
         """Whether `tune` has something to choose."""
@@ -224,8 +214,6 @@ def plain(value: Any) -> Any:
         return {str(name): plain(own) for name, own in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(own) for own in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     value = to_python_scalar(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -234,23 +222,54 @@ def plain(value: Any) -> Any:
     )
 
 
-def check_type(owner: type, name: str, option: str, value: Any) -> None:
-    """Refuse a value of another kind than the option's; what is declared as more than a scalar may be any.
+def check_type(owner: type, option: str, value: Any) -> None:
+    """Refuse a value that is not of the option's type.
 
     Examples
     --------
     >>> class Method:
     ...     epochs: int | None = None
-    >>> check_type(Method, "coop", "epochs", 5)
-    >>> check_type(Method, "coop", "epochs", "many")
+    >>> check_type(Method, "epochs", 5)
+    >>> check_type(Method, "epochs", "many")
     Traceback (most recent call last):
     prolip.methods.base.OptionError: epochs must be an integer or none, got 'many'
     """
-    declared = typing.get_type_hints(owner).get(option, Any)
-    kinds = typing.get_args(declared) or (declared,)
-    if any(kind not in _KINDS for kind in kinds):
-        return
-    taken = tuple(each for kind in kinds for each in _KINDS[kind][0])
-    if not isinstance(value, taken) or (isinstance(value, bool) and bool not in kinds):
-        said = " or ".join(_KINDS[kind][1] for kind in kinds)
-        raise OptionError(option, said, value)
+    hint = typing.get_type_hints(owner).get(option, Any)
+    if not is_json_of(to_python_scalar(value), hint):
+        raise OptionError(option, describe_type(hint), value)
+
+
+def describe_type(hint: Any) -> str:
+    """Say which values a type has.
+
+    Examples
+    --------
+    >>> describe_type(typing.Literal["auto"] | float)
+    "'auto' or a number"
+    """
+    words = {int: "an integer", float: "a number", str: "text", bool: "true or false", NoneType: "none"}
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, parts))
+    if origin in (typing.Union, UnionType):
+        return " or ".join(map(describe_type, parts))
+    return words.get(hint) or str((origin or hint).__name__).lower()
+
+
+def count_parameters(size: str, shape: Shape) -> int:
+    """Compute a size as the paper writes it: "Do x D".
+
+    Examples
+    --------
+    >>> count_parameters("2 x D/4 x D", Shape(features=2048, dim=1024, classes=100, images=1600))
+    524288
+    """
+    letters = {
+        "Do": shape.features,
+        "D": shape.dim,
+        "K": shape.classes,
+        "N": shape.images / shape.classes,
+        "Dt": shape.text_features or shape.dim,
+    }
+    count: float = eval(size.replace(" x ", " * "), {"__builtins__": {}}, letters)
+    return round(count)

@@ -8,12 +8,9 @@ Class rows start at the texts, and each is held there the more, the better zero-
 t_k is the mean of the prompts as long as the text tower makes them, not normalised; where only unit rows are
 known their length is taken to be s / 10, about CLIP's. The unknowns here are w_k over that length.
 
-`multipliers="fixed"` is their default; it does not weaken with more images. "adaptive" is the outer loop of
-the augmented Lagrangian: with h_k the squared distance of row k, m_k becomes max(m_k + rho_k h_k, 0) and
-rho_k, at first 0, becomes h_k. As h_k >= 0, multipliers only grow: rows that moved furthest are pulled back
-most. Here this follows a whole fit, `rounds` times; in their program it follows every epoch of one training.
+The multipliers m_k are fixed, as by default in their program; its others grow with the distance of a row.
 
-By default the inner minimum is exact. `solver="sgd"` is the authors' recipe: SGD with momentum 0.9 at 0.1,
+By default the minimum is exact. `solver="sgd"` is the authors' recipe: SGD with momentum 0.9 at 0.1,
 300 epochs in batches of 256 from all views together, a first epoch at 1e-5, then a cosine, once an epoch; an
 epoch has as many batches as the images fill, a last one that is not full left out. It ends where its epochs
 do, at most a few tenths of a logit away.
@@ -23,21 +20,18 @@ multiplier of the others.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from prolip.core import Task, errors
+from prolip.core import Task
 from prolip.core.arrays import Array, one_hot_sum, row_lengths, softmax, unit_rows
-from prolip.methods.base import FitContext, OptionError, Shape
+from prolip.methods.base import FitContext
 from prolip.methods.classifiers import LinearClassifier, products, unit_features
-from prolip.methods.logit_bias import LogitBiasMethod, Sum, Trained
+from prolip.methods.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.registry import register
 from prolip.methods.task_res import TextResidual, raw_texts
 from prolip.solvers.adam import clap_steps
-
-MULTIPLIERS = ("fixed", "adaptive")
-SOLVERS = ("exact", "sgd")
 
 
 @register
@@ -47,10 +41,6 @@ class CLAP(LogitBiasMethod):
 
     Parameters
     ----------
-    multipliers
-        "fixed", or "adaptive".
-    rounds
-        Outer steps of "adaptive".
     solver
         "exact", or "sgd" for the authors' steps.
     seed
@@ -61,45 +51,23 @@ class CLAP(LogitBiasMethod):
     summary: ClassVar[str] = "CLAP: a linear probe held at each class text by its zero-shot reliability"
     size: ClassVar[str] = "K x D"
 
-    multipliers: str = "fixed"
-    rounds: int = 3
-    solver: str = "exact"
+    solver: Literal["exact", "sgd"] = "exact"
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        errors.check_name("solver", self.solver, SOLVERS)
-        errors.check_name("multipliers", self.multipliers, MULTIPLIERS)
-        if self.rounds < 1:
-            raise OptionError("rounds", "at least 1", self.rounds)
-
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
-        """Train the rows; with adaptive multipliers, several times."""
-        multiplier = reliability(task)
-        term, trained = self._train(task, multiplier)
-        if self.multipliers == "adaptive":
-            rho = np.zeros_like(multiplier)
-            for _ in range(self.rounds):
-                moved = trained.parameters[0][0] * (row_lengths(raw_texts(task)) / row_lengths(term.rows))
-                distance = np.square(moved).sum(axis=1)
-                multiplier, rho = np.maximum(multiplier + rho * distance, 0), distance
-                term, trained = self._train(task, multiplier)
-        extremes = [float(multiplier.min()), float(multiplier.max())]
-        report = {"multipliers": extremes, **trained.report()}
-        return replace(term.fitted(trained.parameters[0]), report=report)
-
-    def _train(self, task: Task, multiplier: Array) -> tuple[TextResidual, Trained]:
+        """Train the rows."""
         exact = self.solver == "exact"
-        term = residual(task, multiplier, exact)
+        term = self.bias(task, exact)
         total = Sum(task, [term])
-        return term, total.minimise() if exact else total.train(clap_steps(self.seed))
+        trained = total.minimise() if exact else total.train(clap_steps(self.seed))
+        return replace(term.fitted(trained.parameters[0]), report=trained.report())
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
-        """The moved rows, with the fixed multipliers."""
-        return residual(task, reliability(task), exact)
-
-    def count(self, shape: Shape) -> int:
-        """A row for each class: K x D."""
-        return shape.classes * shape.dim
+        """The moved rows; where `exact`, in units of their length, held by m_k |t_k|^2 / K."""
+        multiplier, raw = reliability(task) / task.classes, raw_texts(task)
+        if not exact:
+            return TextResidual(task, multiplier, rows=raw)
+        return TextResidual(task, multiplier * np.square(row_lengths(raw)[:, 0]), rows=unit_rows(raw))
 
 
 def reliability(task: Task) -> Array:
@@ -110,12 +78,3 @@ def reliability(task: Task) -> Array:
     images = np.bincount(y, minlength=task.classes)
     mean = one_hot_sum(p, y, task.classes) / np.maximum(images, 1)
     return np.where(images > 0, mean, mean[images > 0].mean())
-
-
-def residual(task: Task, multiplier: Array, exact: bool) -> TextResidual:
-    """Rows that move from the texts; where `exact`, in units of their length, held by m_k |t_k|^2 / K."""
-    raw = raw_texts(task)
-    if not exact:
-        return TextResidual(task, multiplier / task.classes, rows=raw)
-    weights = multiplier * np.square(row_lengths(raw)[:, 0]) / task.classes
-    return TextResidual(task, weights, rows=unit_rows(raw))

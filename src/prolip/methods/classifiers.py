@@ -15,8 +15,6 @@ from prolip.core import Fitted, Head, InputError, Text
 from prolip.core.arrays import Array, as_features, unit_rows
 from prolip.io.onnx_graph import Graph
 
-SPACES = ("embedding", "pre")
-
 
 def unit_features(head: Head, x: Any, space: str = "embedding") -> Array:
     """Unit features [.., D]: embeddings, or with space="pre" what comes before the projection [.., Do]."""

@@ -26,14 +26,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from prolip.core import Task, errors
+from prolip.core import Task
 from prolip.core.arrays import Array, unit_rows
 from prolip.methods import selection
-from prolip.methods.base import FitContext, OptionError, Shape
+from prolip.methods.base import FitContext, OptionError
 from prolip.methods.classifiers import AdapterClassifier
 from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch, normalised
 from prolip.methods.registry import register
@@ -128,16 +128,15 @@ class CLIPAdapter(LogitBiasMethod):
     open_class: ClassVar[bool] = True
     size: ClassVar[str] = "2 x D/4 x D"
 
-    alpha: str | float = "auto"
+    alpha: Literal["auto"] | float = "auto"
     reduction: int = 4
-    solver: str = "adam"
+    solver: Literal["adam", "sgd"] = "adam"
     lr: float | None = None
     epochs: int = 300
     seed: int = 0
 
     def __post_init__(self) -> None:
-        errors.check_name("solver", self.solver, ("adam", "sgd"))
-        if self.alpha != "auto" and not (isinstance(self.alpha, (int, float)) and 0 <= self.alpha <= 1):
+        if not isinstance(self.alpha, str) and not 0 <= self.alpha <= 1:
             raise OptionError("alpha", '"auto" or a number from 0 to 1', self.alpha)
 
     def solve(self, task: Task, context: FitContext) -> AdapterClassifier:
@@ -189,7 +188,3 @@ class CLIPAdapter(LogitBiasMethod):
     def bias(self, task: Task, exact: bool) -> Adapter:
         """The network as a term."""
         return Adapter(task, float(self.alpha), self.reduction, self.seed, self.solver == "sgd")
-
-    def count(self, shape: Shape) -> int:
-        """Two layers: 2 x D/4 x D."""
-        return 2 * shape.dim * max(1, shape.dim // self.reduction)

@@ -21,20 +21,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from operator import or_
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Task, Text, UsageError, errors
 from prolip.core.arrays import Array, Tensors
 from prolip.io.onnx_graph import Graph
 from prolip.methods import registry
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method
 from prolip.methods.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
 from prolip.methods.zero_shot import ZeroShot
 from prolip.solvers.adam import Steps
 
-SOLVERS = ("exact", "adam")
 REPORTED = ("prolip+rla", "prolip+tip_adapter_f", "prolip+task_res")  # sums in the paper's tables
 
 
@@ -56,15 +55,13 @@ class Composition(Method):
 
     members: ClassVar[tuple[str, ...]] = ()
 
-    solver: str | None = None
+    solver: Literal["exact", "adam"] | None = None
     lr: float = 1e-4
     epochs: int = 300
     seed: int = 0
     terms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.solver is not None:
-            errors.check_name("solver", self.solver, SOLVERS)
         for name in self.terms:
             errors.check_name("term", name, self.members)
         self.methods()
@@ -105,7 +102,7 @@ class Composition(Method):
             trained = Sum(task, biases).train(steps, progress=context.progress)
         pairs = zip(biases, trained.parameters, strict=True)
         parts = ZeroShot().fit(task), *(bias.fitted(parameters) for bias, parameters in pairs)
-        solver = "exact" if exact else "adam"
+        solver: Literal["exact", "adam"] = "exact" if exact else "adam"
         settings = replace(self, solver=solver).to_settings()
         return Combined(parts, settings=settings, report={"solver": solver, **trained.report()})
 
@@ -118,10 +115,6 @@ class Composition(Method):
     def to_settings(self) -> Settings:
         """The options, under the name of the sum."""
         return replace(super().to_settings(), method=self.name)
-
-    def count(self, shape: Shape) -> int:
-        """The sum over terms."""
-        return sum(term.count(shape) for term in self.methods())
 
 
 @cache

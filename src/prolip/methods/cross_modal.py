@@ -21,7 +21,6 @@ from typing import ClassVar
 import numpy as np
 
 from prolip.core import Task
-from prolip.methods.base import Shape
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.logit_bias import stopping
 from prolip.methods.penalty import PenaltyMethod
@@ -56,7 +55,3 @@ class CrossModal(PenaltyMethod):
             figures = {"converged": found.minimum.converged, "evaluations": found.minimum.evaluations}
             weight = s * texts + found.weight
             yield LinearClassifier(task.linear, task.text, weight, found.bias, report=figures)
-
-    def count(self, shape: Shape) -> int:
-        """A row for each class: K x D."""
-        return shape.classes * shape.dim

@@ -14,16 +14,14 @@ minimum at the same C, with 1 and 4 shots.
 `features="pre"` fits on the features before the projection instead, where there is more to be found.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from prolip.core import Task, errors
+from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.methods import selection
 from prolip.methods.base import FitContext, Method, OptionError, Shape
-from prolip.methods.classifiers import SPACES, LinearClassifier, unit_features
+from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.registry import register
 from prolip.methods.selection import Score, Splits, Tuning
 from prolip.solvers.regression import Coefficients, SoftmaxRegression
@@ -55,15 +53,13 @@ class LinearProbe(Method):
     summary: ClassVar[str] = "logistic regression on the images alone, C swept"
     size: ClassVar[str] = "K x D"
 
-    C: str | float = "auto"
-    features: str = "embedding"
+    C: Literal["auto", "grid"] | float = "auto"
+    features: Literal["embedding", "pre"] = "embedding"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        errors.check_name("features", self.features, SPACES)
-        known = isinstance(self.C, (int, float)) and 0 < self.C < math.inf
-        if self.C not in ("auto", "grid") and not known:
-            raise OptionError("C", '"auto", "grid" or a positive number', self.C)
+        if not isinstance(self.C, str) and self.C <= 0:
+            raise OptionError("C", '"auto", "grid" or a number > 0', self.C)
 
     def needs_tuning(self) -> bool:
         """Whether C is searched."""
@@ -115,35 +111,29 @@ class _Sweep:
         self.starts: dict[float, list[Array]] = {}
 
     def refine(self) -> float:
-        """Sweep, then take smaller and smaller steps around the best."""
-        best = self.best(SWEEP)
+        """Sweep, then take smaller and smaller steps around the best; of equals the smallest."""
+        best = max(SWEEP, key=self.score)
         for step in REFINE:
-            best = self.best((best - step, best, best + step))
+            best = max((best - step, best, best + step), key=self.score)
         return best
 
     def bisect(self) -> float:
         """Sweep, then bisect as the authors' programs do, by accuracy alone."""
-        peak = max(reversed(SWEEP), key=self._accuracy)
+        peak = max(reversed(SWEEP), key=lambda exponent: self.score(exponent).accuracy)
         left, right, chosen = peak - 1, peak + 1, peak
         for _ in range(BISECTIONS):
             middle = (left + right) / 2
-            if self._accuracy(left) < self._accuracy(right):
+            if self.score(left).accuracy < self.score(right).accuracy:
                 chosen, left = right, middle
             else:
                 chosen, right = left, middle
         return chosen
 
-    def _accuracy(self, exponent: float) -> float:
+    def score(self, exponent: float) -> Score:
+        """The score of C = 10^exponent."""
         if exponent not in self.scores:
             self._fit(exponent)
-        return self.scores[exponent].accuracy
-
-    def best(self, exponents: Sequence[float]) -> float:
-        """The best of these; of equals the smallest."""
-        for exponent in exponents:
-            if exponent not in self.scores:
-                self._fit(exponent)
-        return max(exponents, key=self.scores.__getitem__)
+        return self.scores[exponent]
 
     def _fit(self, exponent: float) -> None:
         near = min(self.starts, key=lambda e: abs(e - exponent), default=None)

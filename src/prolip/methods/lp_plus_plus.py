@@ -10,7 +10,7 @@ steps as long as the curvature allows: with F [n, D] the features,
     step of alpha  n / (4 max_k sum_i (f_i . t_k)^2), after every tenth epoch
 
 In their program alpha's gradient is never cleared, so that each of its steps takes the sum of all gradients
-before it; `accumulate=False` takes the current one.
+before it; so it is here.
 
 There is no penalty, and few shots can be separated, so the minimum lies at infinity: the number of epochs is
 the regulariser. With a validation set the best epoch is taken (of equals the later), as theirs; without one
@@ -29,7 +29,7 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array, one_hot_sum
-from prolip.methods.base import FitContext, Method, OptionError, Shape
+from prolip.methods.base import FitContext, Method
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.registry import register
 from prolip.solvers.softmax_loss import softmax_loss
@@ -44,8 +44,6 @@ class LPPlusPlus(Method):
     ----------
     epochs
         At most; fewer where a validation set says so.
-    accumulate
-        Whether alpha's gradients add up, as in the authors' program.
     """
 
     name: ClassVar[str] = "lp_plus_plus"
@@ -53,17 +51,12 @@ class LPPlusPlus(Method):
     size: ClassVar[str] = "K x (D + 1)"
 
     epochs: int = 300
-    accumulate: bool = True
-
-    def __post_init__(self) -> None:
-        if self.epochs < 0:
-            raise OptionError("epochs", "a number >= 0", self.epochs)
 
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""
         validation = context.validation
         best, kept, at = -1.0, start(task), 0
-        for epoch, point in enumerate(descend(task, self.epochs, self.accumulate), start=1):
+        for epoch, point in enumerate(descend(task, self.epochs), start=1):
             accuracy = 0.0 if validation is None else _accuracy(point, validation)
             if accuracy >= best:
                 best, kept, at = accuracy, point, epoch
@@ -77,10 +70,6 @@ class LPPlusPlus(Method):
     def uses_validation(self) -> bool:
         """Whether there is an epoch to choose."""
         return True
-
-    def count(self, shape: Shape) -> int:
-        """A row and a weight of its text for each class, as the paper counts: K x (D + 1)."""
-        return shape.classes * (shape.dim + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +102,7 @@ def start(task: Task) -> Point:
     return Point(w, np.zeros_like(alpha), alpha)
 
 
-def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[Point]:
+def descend(task: Task, epochs: int) -> Iterator[Point]:
     """The point after each epoch."""
     x, y = task.rows()
     f = unit_features(task.linear, x)
@@ -126,8 +115,7 @@ def descend(task: Task, epochs: int, accumulate: bool) -> Iterator[Point]:
     for epoch in range(1, epochs + 1):
         _, residual = softmax_loss(f @ (w + alpha[:, None] * texts).T + b, y)
         slope_w = residual.T @ f / n
-        slope = (slope_w * texts).sum(axis=1)
-        slope_alpha = slope_alpha + slope if accumulate else slope
+        slope_alpha = slope_alpha + (slope_w * texts).sum(axis=1)
         speed_w, speed_b = slope_w + 0.9 * speed_w, residual.mean(axis=0) + 0.9 * speed_b
         w, b = w - step * speed_w, b - step * speed_b
         if epoch % 10 == 0:

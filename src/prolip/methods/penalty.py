@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Literal
 
-from prolip.core import Fitted, Task, errors
+from prolip.core import Fitted, Task
 from prolip.core.arrays import Array
 from prolip.methods import selection
 from prolip.methods.base import FitContext, Method
@@ -85,13 +85,7 @@ class PenalisedBiasMethod(PenaltyMethod, LogitBiasMethod):
         "exact", or "adam" for the authors' steps.
     """
 
-    solvers: ClassVar[tuple[str, ...]] = ("exact", "adam")
-
-    solver: str = "exact"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        errors.check_name("solver", self.solver, self.solvers)
+    solver: Literal["exact", "adam"] = "exact"
 
     @abstractmethod
     def bias(self, task: Task, exact: bool) -> PenalisedBias:

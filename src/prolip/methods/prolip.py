@@ -20,15 +20,15 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from prolip import solvers
-from prolip.core import Fitted, Projected, Task, UsageError, errors
+from prolip.core import Fitted, Projected, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
-from prolip.methods.base import FitContext, Shape
+from prolip.methods.base import FitContext
 from prolip.methods.logit_bias import LogitBiasMethod, PenalisedBias, Pullback, normalised, row_space
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
@@ -56,15 +56,13 @@ class Projection(LogitBiasMethod):
     """
 
     lam: str | float = "1/N"
-    solver: str = "exact"
+    solver: Literal["exact", "adam"] = "exact"
     lr: float = 1e-4
     epochs: int = 300
-    precision: str = "float32"
+    precision: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         solvers.check_lam(self.lam)
-        errors.check_name("solver", self.solver, ("exact", "adam"))
-        errors.check_name("precision", self.precision, ("float32", "float16"))
         if self.solver == "exact" and self.precision == "float16":
             raise UsageError('precision="float16" is that of solver="adam"')
 
@@ -171,10 +169,6 @@ class ProLIP(Projection):
     def place(self, task: Task, weight: Array) -> Projected:
         """Replace the pretrained projection by W."""
         return Projected(task.linear.with_weight(weight), task.text, task.scale, tuned=True)
-
-    def count(self, shape: Shape) -> int:
-        """The projection: Do x D."""
-        return shape.features * shape.dim
 
 
 class Matrix(PenalisedBias):

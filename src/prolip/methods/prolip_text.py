@@ -20,7 +20,6 @@ import numpy as np
 from prolip.core import InputError, Task
 from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
-from prolip.methods.base import Shape
 from prolip.methods.classifiers import TextProjected, text_rows, unit_features
 from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised, row_space
 from prolip.methods.penalty import PenalisedBiasMethod
@@ -107,7 +106,3 @@ class ProLIPText(PenalisedBiasMethod):
     def recipe(self, task: Task) -> Steps:
         """The paper's, as for the image projection."""
         return Steps(self.lr, self.epochs)
-
-    def count(self, shape: Shape) -> int:
-        """Dt x D; a shape without text features counts D for Dt."""
-        return (shape.text_features or shape.dim) * shape.dim

@@ -89,7 +89,7 @@ def create(name: str, **given: Any) -> Method:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise UsageError(f"method {name!r} has no option {option!r}: {takes}")
-        check_type(method, name, option, given[option])
+        check_type(method, option, given[option])
     return method(**given)
 
 

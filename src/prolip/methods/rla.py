@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from prolip.core import Projected, Task
 from prolip.core.arrays import Array
-from prolip.methods.base import Shape
 from prolip.methods.prolip import Projection
 from prolip.methods.registry import register
 
@@ -37,7 +36,3 @@ class RLA(Projection):
     def place(self, task: Task, weight: Array) -> Projected:
         """The adapter behind the head, which stays as it is."""
         return Projected(task.linear, task.text, task.scale, adapter=weight)
-
-    def count(self, shape: Shape) -> int:
-        """The matrix: D x D."""
-        return shape.dim**2

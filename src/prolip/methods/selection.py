@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from prolip.core import HeldOutPredictions, Task, Text, UsageError
+from prolip.core import HeldOutPredictions, Task, Text
 from prolip.core.arrays import Array, cross_entropy
 from prolip.io.environment import cores
 from prolip.solvers.folds import assign_folds, some_classes
@@ -81,11 +81,6 @@ class Splits:
         folds = fold_parts(task, self.seed)
         return [Split(task.subset(kept), task.x[0, held], task.y[held]) for kept, held in folds]
 
-    def require_validation(self, option: str, instead: str) -> None:
-        """Refuse an authors' search where there is no validation set to search on."""
-        if self.validation is None:
-            raise UsageError(f"{option} is searched on a validation set: give one, or {instead}")
-
     def sampled(self) -> Task:
         """The task on at most MAX_CLASSES of its classes."""
         if self.task.classes <= MAX_CLASSES:
@@ -104,16 +99,14 @@ class Splits:
         values: Sequence[Any],
         logits: Sequence[Sequence[Array]],
         names: Sequence[str] | None = None,
-        by_accuracy: bool = False,
     ) -> Tuning:
         """Return the method with the value of an option that does best; of equals, the first.
 
         `logits` [value][part] are those of each part's held-out images; `names` stand for values in the
-        report. `by_accuracy` leaves likelihoods out, as authors' searches do.
+        report.
         """
         scores = [self.score(own) for own in logits]
-        ranks = [score.accuracy if by_accuracy else score for score in scores]
-        best = ranks.index(max(ranks))
+        best = scores.index(max(scores))
         tuned = dataclasses.replace(method, **{option: values[best]})  # type: ignore[type-var]
         return Tuning(tuned, self.report(option, names or values, scores), self.held_out(logits[best]))
 

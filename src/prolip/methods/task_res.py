@@ -17,13 +17,12 @@ Difference that is left: where only unit texts are known, their length is taken 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
-from prolip.methods.base import Shape
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised
 from prolip.methods.penalty import PenalisedBiasMethod
@@ -104,10 +103,10 @@ class TaskRes(PenalisedBiasMethod):
     name: ClassVar[str] = "task_res"
     summary: ClassVar[str] = "TaskRes: a residual on every class text"
     size: ClassVar[str] = "K x D"
-    solvers: ClassVar[tuple[str, ...]] = ("exact", "adam", "sgd")
     options_in_sum: ClassVar[dict[str, Any]] = {"alpha": 0.1, "normalise": False}
     options_in_adam_sum: ClassVar[dict[str, Any]] = {"lam": 0.0}  # the paper pulls on ProLIP's matrix alone
 
+    solver: Literal["exact", "adam", "sgd"] = "exact"  # type: ignore[assignment]
     alpha: float = 0.5
     normalise: bool = True
     lr: float = 2e-3
@@ -137,10 +136,6 @@ class TaskRes(PenalisedBiasMethod):
             return clap_steps(self.seed)
         epochs = self.epochs or (200 if task.shots >= 8 else 100)
         return Steps(self.lr, epochs, eps=1e-8, batch=256, drop_last=True, schedule="epochs", seed=self.seed)
-
-    def count(self, shape: Shape) -> int:
-        """A row for each class: K x D."""
-        return shape.classes * shape.dim
 
 
 def raw_texts(task: Task) -> Array:

@@ -5,8 +5,8 @@
 keys K [n, D] are the unit embeddings of the support images (the mean over views), values V their one-hot
 labels. Three methods:
 
-    tip_adapter          nothing is trained; alpha = 1.17, beta = 1, the authors' own for ImageNet; "auto"
-                         searches both (theirs: 200 betas and 20 alphas, ranges by dataset)
+    tip_adapter          nothing is trained; alpha = 1.17, beta = 1, the authors' own for ImageNet, where they
+                         search both for other datasets: 200 betas and 20 alphas, ranges by dataset
     tip_adapter_f        keys are trained, alpha = beta = 1, as the paper compares it
     tip_adapter_f_star   keys trained at beta = 1 and each alpha of 0, 1, .., 9; the best of the ten is kept,
                          and alpha and beta are searched with its keys: 200 x 200 values from 0.1 to 50.
@@ -32,22 +32,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from prolip.core import Task
+from prolip.core import Task, UsageError
 from prolip.core.arrays import Array, unit_rows
 from prolip.methods import selection
-from prolip.methods.base import FitContext, OptionError, Shape
+from prolip.methods.base import FitContext
 from prolip.methods.classifiers import CacheClassifier, affinity, by_class, products, unit_features
 from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, Sum, best_epoch
 from prolip.methods.registry import register
 from prolip.methods.selection import Score, Split, Splits, Tuning
 from prolip.solvers.adam import Steps
 
-BETAS_TRIED = 200  # that are searched
 STARTS = tuple(float(alpha) for alpha in range(10))  # that the keys of tip_adapter_f_star are trained at
+GRID = tuple(0.1 + i * (50 - 0.1) / 200 for i in range(200))  # of alpha and of beta
+BATCH = 256
 
 
 class Cache(LogitBias):
@@ -89,94 +91,38 @@ class TipAdapter(LogitBiasMethod):
     Parameters
     ----------
     alpha, beta
-        Weight and sharpness of the cache: numbers, or "auto" for both (searched).
-    max_alpha, max_beta, alphas
-        Where the search ends, and how many alphas it tries.
-    seed
-        Random seed for folds and batches.
+        Weight and sharpness of the cache.
     """
 
     name: ClassVar[str] = "tip_adapter"
     summary: ClassVar[str] = "Tip-Adapter: a cache of the support images beside zero-shot, no training"
     size: ClassVar[str] = "0"
 
-    alpha: str | float = 1.17
-    beta: str | float = 1.0
-    seed: int = 0
-    max_alpha: float = 50.0
-    max_beta: float = 50.0
-    alphas: int = 200
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
-            value = getattr(self, name)
-            if value != "auto" and not (isinstance(value, (int, float)) and value >= 0):
-                raise OptionError(name, '"auto" or a number >= 0', value)
-
-    def needs_tuning(self) -> bool:
-        """Whether alpha or beta is "auto"."""
-        return "auto" in (self.alpha, self.beta)
-
-    def tune(self, task: Task, splits: Splits) -> Tuning:
-        """Search alpha and beta where they are "auto"."""
-        return self.search(splits, self.keys_of_parts(splits.parts)) if self.needs_tuning() else Tuning(self)
-
-    def search(self, splits: Splits, keys: Sequence[Array]) -> Tuning:
-        """Choose the alpha and beta that do best on held-out images, given the keys of the training parts."""
-        if not splits.parts:
-            start = selection.fallback(self, "alpha", _number(self.alpha), "alpha = beta = 1")
-            return replace(start, method=replace(start.method, beta=_number(self.beta)))  # type: ignore[type-var]
-        alphas = _values(self.alpha, search_values(self.max_alpha, self.alphas))
-        betas = _values(self.beta, search_values(self.max_beta, BETAS_TRIED))
-        pairs = list(zip(splits.parts, keys, strict=True))
-        right = np.sum(selection.in_parallel(lambda pair: count_right(*pair, alphas, betas), pairs), axis=0)
-        beta, alpha = np.unravel_index(right.argmax(), right.shape)
-        found = replace(self, alpha=alphas[alpha], beta=betas[beta])
-        report = splits.report("alpha, beta", [(found.alpha, found.beta)], [found.score(splits, keys)])
-        return Tuning(found, report)
-
-    def score(self, splits: Splits, keys: Sequence[Array]) -> Score:
-        """How well these keys do on held-out images, at this alpha and beta."""
-        caches = [Cache(part.task, _number(self.alpha), _number(self.beta)) for part in splits.parts]
-        return splits.score(
-            [
-                cache.fitted([own]).logits(part.x)
-                for cache, own, part in zip(caches, keys, splits.parts, strict=True)
-            ]
-        )
+    alpha: float = 1.17
+    beta: float = 1.0
 
     def solve(self, task: Task, context: FitContext) -> CacheClassifier:
-        """Build the cache; train its keys where the method does."""
-        keys, report = self.keys_of(task, context)
-        fitted = Cache(task, _number(self.alpha), _number(self.beta)).fitted([keys])
-        return replace(fitted, report=report)
+        """Build the cache."""
+        return self.bias(task, exact=False).fitted([])
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term: nothing in it is trained."""
-        return Cache(task, _number(self.alpha), _number(self.beta), trained=False)
-
-    def count(self, shape: Shape) -> int:
-        """Nothing is trained."""
-        return 0
-
-    def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
-        """The cache's keys [n, D], the support images as they are; and a report of their training."""
-        return Cache(task, 1.0, 1.0).keys, {}
-
-    def keys_of_parts(self, parts: Sequence[Split]) -> list[Array]:
-        """The keys of each training part."""
-        return selection.in_parallel(lambda part: self.keys_of(part.task, FitContext())[0], parts)
+        return Cache(task, self.alpha, self.beta, trained=False)
 
 
 @register
 @dataclass(frozen=True)
-class TipAdapterF(TipAdapter):
+class TipAdapterF(LogitBiasMethod):
     """The cache with trained keys.
 
     Parameters
     ----------
-    lr, epochs, batch
-        Learning rate, epochs and batch size of AdamW.
+    alpha, beta
+        Weight and sharpness of the cache.
+    lr, epochs
+        Learning rate and epochs of AdamW.
+    seed
+        Random seed for the batches.
     """
 
     name: ClassVar[str] = "tip_adapter_f"
@@ -185,32 +131,27 @@ class TipAdapterF(TipAdapter):
 
     decay_in_adam_sum: ClassVar[float] = 0.01
 
-    alpha: str | float = 1.0
+    alpha: float = 1.0
+    beta: float = 1.0
     lr: float = 1e-3
     epochs: int = 20
-    batch: int = 256
+    seed: int = 0
 
     def bias(self, task: Task, exact: bool) -> Cache:
         """The cache as a term, its keys held at the images where there is a minimum to go to."""
-        return Cache(task, _number(self.alpha), _number(self.beta), 1 / task.shots if exact else 0.0)
+        return Cache(task, self.alpha, self.beta, 1 / task.shots if exact else 0.0)
 
-    def count(self, shape: Shape) -> int:
-        """A key for each image: N x K x D."""
-        return shape.images * shape.dim
+    def solve(self, task: Task, context: FitContext) -> CacheClassifier:
+        """Train the keys."""
+        return self.train(task, context)
 
-    def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
-        """Keys trained from the support images, and a report of the training."""
-        return self.train_keys(task, context)
-
-    def train_keys(
-        self, task: Task, context: FitContext, start: Array | None = None
-    ) -> tuple[Array, dict[str, Any]]:
-        """Keys trained from `start`, or the support images."""
+    def train(self, task: Task, context: FitContext, start: Array | None = None) -> CacheClassifier:
+        """The cache with keys trained from `start`, or from the support images."""
         term = self.bias(task, exact=False)
-        steps = Steps(self.lr, self.epochs, decay=0.01, batch=self.batch, seed=self.seed)
+        steps = Steps(self.lr, self.epochs, decay=0.01, batch=BATCH, seed=self.seed)
         judge, first = best_epoch(term, context.validation), None if start is None else [start]
         trained = Sum(task, [term]).train(steps, judge, context.progress, first)
-        return trained.parameters[0][0], trained.report()
+        return replace(term.fitted(trained.parameters[0]), report=trained.report())
 
     def uses_validation(self) -> bool:
         """Whether there is an epoch to choose."""
@@ -224,6 +165,8 @@ class TipAdapterFStar(TipAdapterF):
 
     Parameters
     ----------
+    alpha, beta
+        Weight and sharpness of the cache: numbers, or "auto" for both (searched).
     shared_keys
         Whether each training continues from the last, as LP++'s program runs.
     """
@@ -231,47 +174,59 @@ class TipAdapterFStar(TipAdapterF):
     name: ClassVar[str] = "tip_adapter_f_star"
     summary: ClassVar[str] = "Tip-Adapter-F*: trained keys, alpha and beta searched"
 
-    alpha: str | float = "auto"
-    beta: str | float = "auto"
+    alpha: Literal["auto"] | float = "auto"  # type: ignore[assignment]
+    beta: Literal["auto"] | float = "auto"  # type: ignore[assignment]
     shared_keys: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.alpha == "auto") != (self.beta == "auto"):
+            raise UsageError('alpha and beta are searched together: give numbers for both, or "auto"')
+
+    def needs_tuning(self) -> bool:
+        """Whether alpha and beta are searched."""
+        return self.alpha == "auto"
 
     def tune(self, task: Task, splits: Splits) -> Tuning:
         """Train at each of the first alphas, keep the best, and search alpha and beta with its keys."""
         if not self.needs_tuning():
             return Tuning(self)
-        first, keys = self._start(splits)
-        return replace(self.search(splits, keys), start=first)
+        fixed, parts = replace(self, alpha=1.0, beta=1.0), splits.parts
+        if not parts:
+            return selection.fallback(fixed, "alpha", 1.0, "alpha = beta = 1")
+        best, kept, caches = -1.0, fixed, list[CacheClassifier]()
+        for start in [fixed] if self.shared_keys else [replace(fixed, alpha=alpha) for alpha in STARTS]:
+            tasks = [part.task for part in parts]
+            trained = selection.in_parallel(partial(start.train_all, context=FitContext()), tasks)
+            if (accuracy := _score(splits, trained).accuracy) > best:
+                best, kept, caches = accuracy, start, trained
+        pairs = list(zip(parts, [cache.keys for cache in caches], strict=True))
+        right = np.sum(selection.in_parallel(lambda pair: count_right(*pair, GRID, GRID), pairs), axis=0)
+        beta, alpha = (GRID[i] for i in np.unravel_index(right.argmax(), right.shape))
+        score = _score(splits, [replace(cache, alpha=alpha, beta=beta) for cache in caches])
+        report = splits.report("alpha, beta", [(alpha, beta)], [score])
+        return Tuning(replace(self, alpha=alpha, beta=beta), report, start=kept)
 
     def solve(self, task: Task, context: FitContext) -> CacheClassifier:
         """Train the keys at the alpha that did best, for the alpha and beta that were found with them."""
         if context.start is None:
-            return super().solve(task, context)
-        keys, report = context.start.keys_of(task, replace(context, validation=None))
-        fitted = Cache(task, _number(self.alpha), _number(self.beta)).fitted([keys])
-        return replace(fitted, report=report)
+            return self.train_all(task, context)
+        trained: CacheClassifier = context.start.train_all(task, replace(context, validation=None))
+        return replace(trained, alpha=float(self.alpha), beta=float(self.beta))
 
-    def keys_of(self, task: Task, context: FitContext) -> tuple[Array, dict[str, Any]]:
-        """Keys trained from the support images; where shared, at each of the first alphas in turn."""
+    def train_all(self, task: Task, context: FitContext) -> CacheClassifier:
+        """Train the keys; where they are shared, at each of the first alphas in turn."""
         if not self.shared_keys:
-            return super().keys_of(task, context)
+            return self.train(task, context)
         keys: Array | None = None
-        report: dict[str, Any] = {}
         for alpha in STARTS:
-            keys, report = replace(self, alpha=alpha, beta=1.0).train_keys(task, context, keys)
-        assert keys is not None
-        return keys, report
+            trained = replace(self, alpha=alpha, beta=1.0).train(task, context, keys)
+            keys = trained.keys
+        return replace(trained, alpha=float(self.alpha), beta=float(self.beta))
 
-    def _start(self, splits: Splits) -> tuple[TipAdapterFStar, list[Array]]:
-        """With the alpha whose trained keys do best on held-out images (of equals the first); those keys."""
-        best, kept, found = -1.0, replace(self, alpha=_number(self.alpha), beta=_number(self.beta)), []
-        if self.shared_keys:
-            return kept, kept.keys_of_parts(splits.parts)
-        for alpha in _values(self.alpha, STARTS) if splits.parts else ():
-            at = replace(kept, alpha=alpha)
-            keys = at.keys_of_parts(splits.parts)
-            if (accuracy := at.score(splits, keys).accuracy) > best:
-                best, kept, found = accuracy, at, keys
-        return kept, found
+
+def _score(splits: Splits, caches: Sequence[CacheClassifier]) -> Score:
+    """How well the caches of the training parts do on the images that were held out."""
+    return splits.score([cache.logits(part.x) for cache, part in zip(caches, splits.parts, strict=True)])
 
 
 def count_right(part: Split, keys: Array, alphas: Sequence[float], betas: Sequence[float]) -> Array:
@@ -306,17 +261,3 @@ def count_by_alpha(ahead: Array, cached: Array, y: Array, alphas: Sequence[float
     tried = np.array(alphas)[:, None]
     counts: Array = ((least < tried) & (tried < most)).sum(axis=1)
     return counts
-
-
-def search_values(largest: float, count: int) -> tuple[float, ...]:
-    """Values from 0.1 up to the largest, as Tip-Adapter's authors and those after them space them."""
-    return tuple(0.1 + i * (largest - 0.1) / count for i in range(count))
-
-
-def _values(given: str | float, grid: Sequence[float]) -> Sequence[float]:
-    return grid if isinstance(given, str) else (given,)
-
-
-def _number(given: str | float) -> float:
-    """What "auto" is before it is searched."""
-    return 1.0 if isinstance(given, str) else float(given)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from prolip.core import Projected, Task
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method
 from prolip.methods.registry import register
 
 
@@ -26,7 +26,3 @@ class ZeroShot(Method):
     def solve(self, task: Task, context: FitContext) -> Projected:
         """Return the pretrained head and the class texts, as they are."""
         return Projected(task.linear, task.text, task.scale)
-
-    def count(self, shape: Shape) -> int:
-        """Nothing is trained."""
-        return 0

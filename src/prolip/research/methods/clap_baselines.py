@@ -32,7 +32,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, InputError, Task, Text
 from prolip.core.arrays import Array, as_features, row_lengths, unit_rows
-from prolip.methods.base import FitContext, Method, Shape
+from prolip.methods.base import FitContext, Method
 from prolip.methods.classifiers import LinearClassifier, affinity, by_class, products
 from prolip.methods.logit_bias import LogitBias, Pullback, Sum, normalised
 from prolip.methods.registry import register
@@ -98,10 +98,6 @@ class CLAPTipAdapterF(Method):
         trained = Sum(task, [term]).train(clap_steps(self.seed), progress=context.progress)
         return replace(term.fitted(trained.parameters[0]), report=trained.report())
 
-    def count(self, shape: Shape) -> int:
-        """A key for each image: N x K x D."""
-        return shape.images * shape.dim
-
 
 @dataclass(frozen=True, eq=False)
 class UnnormalisedCacheClassifier(Fitted):
@@ -151,7 +147,3 @@ class CLAPCrossModal(Method):
         trained = Sum(both, [term]).train(clap_steps(self.seed), progress=context.progress)
         fitted = term.fitted(trained.parameters[0])
         return replace(fitted, head=task.linear, report=trained.report())
-
-    def count(self, shape: Shape) -> int:
-        """A row for each class: K x D."""
-        return shape.classes * shape.dim

@@ -14,7 +14,6 @@ import numpy as np
 from prolip.core import Fitted, Head, Task, Text
 from prolip.core.arrays import Array, as_features, unit_rows
 from prolip.core.capabilities import Capability
-from prolip.methods.base import Shape
 from prolip.methods.classifiers import products
 from prolip.methods.prolip import Projection
 from prolip.methods.registry import register
@@ -57,7 +56,3 @@ class ProLIPBias(Projection):
         """Put W and b into the head."""
         head = Head(weight[:-1], weight[-1], task.linear.residual)
         return Embedded(head, task.text, task.scale)
-
-    def count(self, shape: Shape) -> int:
-        """The projection and its bias."""
-        return (shape.features + 1) * shape.dim

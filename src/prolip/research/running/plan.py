@@ -211,7 +211,7 @@ def _with_options(entry: Entry, words: str, options: Options) -> Entry:
     known = methods.options(entry.method)
     for name, value in options.items():
         check_name(f"option of {entry.method}", name, known)
-        check_type(methods.get(entry.method), entry.method, name, value)
+        check_type(methods.get(entry.method), name, value)
     described = ", ".join(f"{name}={value}" for name, value in options.items())
     return dataclasses.replace(
         entry,
