@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
-from prolip.data import ImageSet, class_names, clean_name, list_images, read_images
+from prolip.data import ImageSet, clean_name, list_images, read_images
 from prolip.data.folders import MissingSplitError, SkippedWarning
 
 
@@ -120,67 +119,47 @@ def test_a_source_without_parts_is_read_whole(tmp_path):
     assert read_images(tmp_path, "test").split is None
 
 
-def test_a_split_that_is_missing_is_told(tmp_path):
-    fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")
-    with pytest.raises(MissingSplitError):
-        read_images(tmp_path, "test")
-
-
 def test_a_class_may_be_called_train(tmp_path):
     fill(tmp_path, "bus/1.jpg", "train/2.jpg")
     assert read_images(tmp_path, "train").classes == ["bus", "train"]
 
 
-def test_two_folders_for_one_split(tmp_path):
-    fill(tmp_path, "val/a/1.jpg", "valid/a/1.jpg")
-    with pytest.raises(InputError):
-        read_images(tmp_path, "val")
+# --- what is refused
 
 
-def test_an_unknown_split_is_wrong_use(tmp_path):
+@pytest.mark.parametrize(
+    ("names", "source", "split", "error"),
+    [
+        ((), "nowhere", None, "does not exist"),
+        (("cat.jpg",), "cat.jpg", None, "is a file"),
+        ((), "", None, "no images"),
+        (("cat/1.jpg",), "", None, "only 1 class"),
+        (("1.jpg", "2.jpg"), "", None, "directly in"),
+        (("cat/1.jpg", "___/2.jpg"), "", None, "underscores"),
+        (("sea_lion/1.jpg", "sea lion/2.jpg"), "", None, "both read"),
+        (("val/a/1.jpg", "valid/a/1.jpg"), "", "val", "keep one"),
+        (("train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg"), "", "test", "no test split"),
+        (("pets/train/cat/1.jpg", "pets/test/cat/1.jpg"), "", None, "contains train/ and test/"),
+        (("metadata.csv", "metadata.jsonl"), "", None, "has both"),
+    ],
+)
+def test_what_is_no_set_of_images(tmp_path, names, source, split, error):
+    with pytest.raises(InputError, match=error):
+        read_images(fill(tmp_path, *names) / source, split)
+
+
+def test_one_class_is_enough_for_an_evaluation_and_splits_have_names(tmp_path):
+    assert len(read_images(fill(tmp_path, "cat/1.jpg"), min_classes=1)) == 1
     with pytest.raises(UnknownNameError):
         read_images(tmp_path, "trian")
 
 
-# --- what is refused
-
-
-def test_a_path_that_does_not_exist(tmp_path):
-    with pytest.raises(InputError):
-        read_images(tmp_path / "nowhere")
-
-
-def test_a_file_that_is_no_table(tmp_path):
-    fill(tmp_path, "cat.jpg")
-    with pytest.raises(InputError):
-        read_images(tmp_path / "cat.jpg")
-
-
-def test_no_images(tmp_path):
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-
-
-def test_one_class(tmp_path):
-    fill(tmp_path, "cat/1.jpg")
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-    assert len(read_images(tmp_path, min_classes=1)) == 1
-
-
-@pytest.mark.parametrize("inside", [(), ("dog/notes.txt",), ("dog/.hidden.jpg",)])
-def test_a_folder_without_images_is_skipped(tmp_path, inside):
-    fill(tmp_path, "cat/1.jpg", "cow/1.jpg", *inside)
-    (tmp_path / "dog").mkdir(exist_ok=True)
-    with pytest.warns(SkippedWarning, match="dog"):
+@pytest.mark.parametrize("skipped", ["dog/notes.txt", "dog/.hidden.jpg", "stray.jpg"])
+def test_folders_without_images_and_images_beside_folders_are_skipped(tmp_path, skipped):
+    fill(tmp_path, "cat/1.jpg", "cow/1.jpg", skipped)
+    with pytest.warns(SkippedWarning, match=skipped.split("/")[0]):
         images = read_images(tmp_path)
     assert images.counts() == {"cat": 1, "cow": 1}
-
-
-def test_images_beside_the_class_folders_are_skipped(tmp_path):
-    fill(tmp_path, "cat/1.jpg", "dog/2.jpg", "stray.jpg")
-    with pytest.warns(SkippedWarning, match="stray.jpg"):
-        assert len(read_images(tmp_path)) == 2
 
 
 def test_folders_in_a_class_belong_to_it(tmp_path):
@@ -190,34 +169,15 @@ def test_folders_in_a_class_belong_to_it(tmp_path):
     assert (names_of(images), images.labels) == (["1.jpg", "3.jpg", "2.jpg", "1.jpg"], [0, 1, 1, 1])
 
 
-def test_a_folder_of_datasets_is_no_dataset(tmp_path):
-    fill(
-        tmp_path, "pets/train/cat/1.jpg", "pets/test/cat/1.jpg", "cars/train/bus/1.jpg", "cars/test/bus/1.jpg"
-    )
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-
-
-def test_images_without_class_folders(tmp_path):
-    fill(tmp_path, "1.jpg", "2.jpg")
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-
-
-def test_names_that_are_empty_or_alike_once_cleaned(tmp_path):
-    fill(tmp_path, "cat/1.jpg", "___/2.jpg")
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-    with pytest.raises(InputError):
-        class_names(["sea_lion", "sea  lion"])
+def test_an_image_set_is_consistent():
     assert clean_name("  Maine_Coon\t cat ") == "Maine Coon cat"
-
-
-def test_labels_and_images_must_match():
-    with pytest.raises(InputError):
-        ImageSet([Path("a"), Path("b")], [0], ["x"])
-    with pytest.raises(InputError):
-        ImageSet([Path("a")], [3], ["x", "y"])
+    for images, labels, classes in (
+        (["a", "b"], [0], ["x"]),
+        (["a"], [3], ["x", "y"]),
+        (["a"], [0], ["x", "x "]),
+    ):
+        with pytest.raises(InputError):
+            ImageSet(images, labels, classes)
 
 
 # --- tables
@@ -235,20 +195,6 @@ def test_a_csv_table(tmp_path):
     assert (names_of(images), images.classes) == (["1.jpg", "2.jpg", "3.jpg"], ["dog", "sea_lion"])
     assert images.labels == [0, 1, 0]
     assert read_images(tmp_path / "metadata.csv") == images
-
-
-@pytest.mark.parametrize("column", ["label", "Class", "class_name", "category"])
-def test_a_jsonl_table_and_the_names_that_a_label_goes_by(tmp_path, column):
-    fill(tmp_path, "1.jpg", "2.jpg")
-    rows = [{"file_name": "1.jpg", column: 7, "width": 3}, {"file_name": "2.jpg", column: "Zürich"}]
-    table(tmp_path, "\n\n".join(map(json.dumps, rows)), "metadata.jsonl")
-    assert read_images(tmp_path).classes == ["7", "Zürich"]
-
-
-def test_a_table_of_a_spreadsheet_with_semicolons_and_quotes(tmp_path):
-    fill(tmp_path, "a;b.jpg", "2.jpg")
-    table(tmp_path, 'file_name;label\n"a;b.jpg";cat\n2.jpg;dog\n')
-    assert names_of(read_images(tmp_path)) == ["a;b.jpg", "2.jpg"]
 
 
 def test_a_table_with_a_split_column(tmp_path):
@@ -275,8 +221,8 @@ def test_a_table_inside_a_split(tmp_path):
     [
         ("file_name,caption\n1.jpg,nice\n", "line 2: no column of labels .* only file_name, caption"),
         ("name,breed\n1.jpg,cat\n", "line 2: no column of images"),
-        ("file_name,label\n1.jpg,cat\n2.jpg,\n", "line 3: label is ''"),
-        ("file_name,label\n1.jpg,cat\n2.jpg\n", "line 3: label is None"),
+        ("file_name,label\n1.jpg,cat\n2.jpg,\n", "line 3: the label is ''"),
+        ("file_name,label\n1.jpg,cat\n2.jpg\n", "line 3: the label is None"),
         ("file_name,label\n1.jpg,cat\nlost.jpg,dog\n", r"line 3: 'lost\.jpg' is not a file"),
         ("file_name,label\n1.jpg,cat\n1.jpg,dog\n", r"1\.jpg is both 'cat' and 'dog'"),
         ("file_name,label,split\n1.jpg,cat,holdout\n", "line 2: split is 'holdout'"),
@@ -299,10 +245,9 @@ def test_wrong_tables(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"file_name": "1.jpg", "label": "a"}\n{oops\n', "line 2: not JSON"),
-        ('["1.jpg", "a"]\n', "line 1: expected an object"),
-        ("[" * 100_000, "line 1: not JSON"),
-        ('{"file_name": "1.jpg", "label": ' + "1" * 5000 + "}", "line 1: not JSON"),
+        ('{"file_name": "1.jpg", "label": "a"}\n{oops\n', "line 2: not a JSON object"),
+        ('["1.jpg", "a"]\n', "line 1: not a JSON object"),
+        ("[" * 100_000, "line 1: not a JSON object"),
         ('{"file_name": "1.jpg", "label": null}\n', "label is None"),
         ('{"file_name": "1.jpg", "label": ["a"]}\n', r"label is \['a'\]"),
     ],
@@ -312,41 +257,17 @@ def test_wrong_json_tables(tmp_path, text, message):
         read_images(table(fill(tmp_path, "1.jpg"), text, "metadata.jsonl"))
 
 
-def test_tables_that_cannot_be_read(tmp_path):
-    fill(tmp_path, "1.jpg")
-    (tmp_path / "metadata.csv").write_bytes(b"file_name,label\n1.jpg,\x81\n")
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-    table(tmp_path, "", "metadata.jsonl")
-    with pytest.raises(InputError):
-        read_images(tmp_path)
-
-
 # --- images to predict
 
 
 def test_files_and_folders_to_predict(tmp_path):
-    fill(tmp_path, "b/2.jpg", "b/deep/1.png", "b/notes.txt", "a.jpg", "upload")
-    found = list_images([tmp_path / "b", str(tmp_path / "a.jpg"), tmp_path / "upload"])
-    assert [str(path.relative_to(tmp_path)) for path in found] == [
-        "b/2.jpg",
-        "b/deep/1.png",
-        "a.jpg",
-        "upload",
-    ]
+    fill(tmp_path, "b/2.jpg", "b/deep/1.png", "b/notes.txt", "a.jpg", "upload", "empty/notes.txt")
+    listed = list_images([tmp_path / "b", str(tmp_path / "a.jpg"), tmp_path / "upload"])
+    assert listed == [tmp_path / name for name in ("b/2.jpg", "b/deep/1.png", "a.jpg", "upload")]
     assert list_images(tmp_path / "a.jpg") == [tmp_path / "a.jpg"]
-
-
-def test_what_cannot_be_predicted(tmp_path):
-    fill(tmp_path, "notes.txt", "empty/notes.txt")
-    with pytest.raises(InputError):
-        list_images(tmp_path / "notes.txt")
-    with pytest.raises(InputError):
-        list_images(tmp_path / "empty")
-    with pytest.raises(InputError):
-        list_images([tmp_path / "gone.jpg"])
-    with pytest.raises(InputError):
-        list_images([])
+    for wrong in (tmp_path / "b" / "notes.txt", tmp_path / "empty", [tmp_path / "gone.jpg"], []):
+        with pytest.raises(InputError):
+            list_images(wrong)
 
 
 def test_a_folder_that_links_to_itself_ends(tmp_path):

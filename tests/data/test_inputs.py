@@ -1,6 +1,5 @@
 """Every way in which images come: the same images, the same labels."""
 
-import base64
 import csv
 import gc
 import gzip
@@ -60,9 +59,9 @@ def expected(folder):
     return pixels(images.images), labels(images)
 
 
-def rows_of(folder, key=str):
+def rows_of(folder):
     return [
-        (key(path.relative_to(folder.parent)), path.relative_to(folder).parts[0])
+        (str(path.relative_to(folder.parent)), path.relative_to(folder).parts[0])
         for path in sorted(folder.rglob("*.png"))
     ]
 
@@ -86,14 +85,8 @@ def write_csv(folder, place, separator=","):
     return place
 
 
-def write_jsonl(folder, place, embedded=False):
-    key = (lambda path: path) if embedded else str
-    lines = []
-    for name, label in rows_of(folder, key):
-        content = {"file_name": str(name)}
-        if embedded:
-            content = {"bytes": base64.b64encode((folder.parent / name).read_bytes()).decode()}
-        lines.append(json.dumps({**content, "label": label}))
+def write_jsonl(folder, place):
+    lines = [json.dumps({"file_name": name, "label": label}) for name, label in rows_of(folder)]
     place.write_text("\n".join(lines), encoding="utf-8")
     return place
 
@@ -103,7 +96,6 @@ KINDS = {
     "semicolons": lambda folder, at: write_csv(folder, at / "list.csv", ";"),
     "tsv": lambda folder, at: write_csv(folder, at / "list.TSV", "\t"),
     "jsonl": lambda folder, at: write_jsonl(folder, at / "list.jsonl"),
-    "jsonl of bytes": lambda folder, at: write_jsonl(folder, at / "list.jsonl", embedded=True),
     "zip": lambda folder, at: zipped(folder, at / "p.zip"),
     "zip of a folder": lambda folder, at: zipped(folder, at / "p.zip", "my photos/", zipfile.ZIP_STORED),
     "zip of windows": lambda folder, at: zipped(folder, at / "p.zip", ".\\photos\\"),
@@ -172,7 +164,6 @@ def test_datasets_in_torchvisions_manner(folder, expected, offline):
     for dataset in (
         Dataset(opened, targets, classes=names),
         Dataset(chw, np.array(targets), classes=names),
-        Dataset(opened, targets, class_to_idx={name: k for k, name in enumerate(names)}),
         Dataset([None] * 6, targets, classes=names, samples=samples),
         Dataset(opened, expected[1], classes=names),
         Pairs(zip(opened, expected[1], strict=True)),
@@ -266,7 +257,7 @@ def test_a_table_may_name_files_anywhere(folder, expected, tmp_path):
     assert pixels(list_images(inner / "a.csv")) == expected[0]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252"])
 def test_tables_of_spreadsheets(folder, tmp_path, encoding):
     """German headers, an empty first line, and an empty row at the end."""
     rows = [f"{name};{label.replace('red', 'größe')}" for name, label in rows_of(folder)]
@@ -278,15 +269,10 @@ def test_tables_of_spreadsheets(folder, tmp_path, encoding):
     assert images.counts() == {"blue": 2, "green": 2, "größe": 2}
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path):
-    (tmp_path / "1.png").touch()
-    (tmp_path / "list.csv").write_text("file,label,Label\n1.png,a,b\n")
-    with pytest.raises(InputError):
-        read_images(tmp_path / "list.csv")
-
-
-@pytest.mark.parametrize("image", ["image_path", "FilePath", "path", "file_name", "filename", "image"])
-@pytest.mark.parametrize("label", ["label", "labels", "class", "category"])
+@pytest.mark.parametrize(
+    ("image", "label"),
+    [("image_path", "label"), ("FilePath", "labels"), ("image", "class"), ("path", "category")],
+)
 def test_usual_columns_are_recognised(folder, expected, image, label):
     rows = [f"7,{name},{label}" for name, label in rows_of(folder)]
     (folder.parent / "list.csv").write_text(f"id,{image},{label}\n" + "\n".join(rows))
@@ -338,7 +324,6 @@ def test_a_list_to_predict_needs_no_labels_and_takes_every_split(folder, expecte
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"bytes": "no base64!", "label": "a"}', "bytes is not base64"),
         ('{"image": {"path": null}, "label": "a"}', "image is None"),
         ('{"image": [1], "label": "a"}', r"image is \[1\]"),
         ('{"image": true, "label": "a"}', "image is True"),
@@ -392,11 +377,6 @@ def test_links_in_a_tar_are_not_followed(folder, expected, tmp_path):
     assert pixels(read_images(tmp_path / "p.tar").images) == expected[0]
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_zip_of_any_compression(folder, expected, tmp_path, method):
-    assert pixels(read_images(zipped(folder, tmp_path / "p.zip", compression=method)).images) == expected[0]
-
-
 def test_an_archive_has_a_limit_of_bytes(folder, tmp_path, monkeypatch):
     places = [zipped(folder, tmp_path / "p.zip"), tarred(folder, tmp_path / "p.tgz", "w:gz")]
     with tarfile.open(tmp_path / "bomb.tar.gz", "w:gz") as archive:
@@ -425,16 +405,6 @@ def test_an_archive_leaves_nothing_behind(folder, tmp_path, monkeypatch):
         read_images(tmp_path / "broken.zip")
     gc.collect()
     assert list((tmp_path / "temporary").iterdir()) == []
-
-
-def test_pictures_in_a_csv_may_be_large(tmp_path):
-    rng = np.random.default_rng(0)
-    picture = png(Image.fromarray(rng.integers(0, 255, (256, 256, 3), dtype=np.uint8)))
-    assert len(picture) > 150_000
-    content = base64.encodebytes(picture).decode()  # with line breaks
-    (tmp_path / "p.csv").write_text(f'bytes,label\n"{content}",a\n"{content}",b\n')
-    images = read_images(tmp_path / "p.csv")
-    assert load_image(images.images[1]).size == (256, 256)
 
 
 def test_a_header_that_claims_gigabytes_is_not_read(tmp_path):

@@ -4,6 +4,7 @@ import bisect
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
@@ -11,7 +12,7 @@ from typing import Any
 
 from prolip.core.errors import InputError, ProlipError, UsageError
 from prolip.data.imageset import LazyImage
-from prolip.data.tables import KINDS, Record, TableOptions, by_column
+from prolip.data.tables import KINDS, Record, TableOptions, column_key
 from prolip.io.environment import require
 from prolip.io.reading import ReadError
 
@@ -35,8 +36,10 @@ def load_saved_dataset(folder: Path) -> Any:
         raise InputError(f"{folder} cannot be read: {str(error)[:200]}") from error
 
 
-def dataset_records(source: Any, place: str, folder: Path, options: TableOptions) -> Iterator[Record]:
-    """Yield the records of a Dataset in memory or on the disk."""
+def dataset_records(
+    source: Any, place: str, folder: Path, options: TableOptions, split: str | None = None
+) -> Iterator[Record]:
+    """Yield the records of a Dataset in memory or on the disk, which may be a split of a larger one."""
     if not hasattr(source, "with_format") or not hasattr(source, "__len__"):
         raise UsageError(f"{place} is streamed, and has no length: collect it into a Dataset first")
 
@@ -50,7 +53,8 @@ def dataset_records(source: Any, place: str, folder: Path, options: TableOptions
     def read(column: str, row: int) -> Any:
         return part(column)[row].column(0)[0].as_py()
 
-    yield from _records(source.features.arrow_schema, batches, read, place, folder, options)
+    for record in _records(source.features.arrow_schema, batches, read, place, folder, options):
+        yield replace(record, cells={**record.cells, "split": split}) if split else record
 
 
 def parquet_records(table: Path, options: TableOptions) -> Iterator[Record]:
@@ -78,7 +82,7 @@ def _records(
     folder: Path,
     options: TableOptions,
 ) -> Iterator[Record]:
-    columns = dict(zip(by_column(schema.names, place), schema.names, strict=True))
+    columns = {column_key(name): name for name in schema.names}
     features = _features(schema)
     used = {kind: _column(kind, columns, features, options) for kind in KINDS}
     image = used["image"]
@@ -91,15 +95,18 @@ def _records(
         for kind, key in used.items()
         if key is not None
     }
-    row = itertools.count()
+    number = 0
     for batch in batches(list(small.values()) or schema.names[:1]):
         values = [_named(batch.column(name).to_pylist(), features.get(name)) for name in small.values()]
-        for own in zip(*values, strict=True) if values else [()] * batch.num_rows:
-            cells, number = dict(zip(small, own, strict=True)), next(row)
+        for row in range(batch.num_rows):
+            cells = {name: column[row] for name, column in zip(small, values, strict=True)}
             if embedded and image is not None:
                 load = partial(_image, read, columns[image], number, options, folder)
                 cells[options.names("image")[0]] = LazyImage(f"{place}:{number}", load)
-            yield Record(f"{place}, row {number}", f"{place}:{number}", cells, folder, tuple(columns))
+            yield Record(
+                f"{place}, row {number}", f"{place}:{number}", cells or dict.fromkeys(columns), folder
+            )
+            number += 1
 
 
 def _column(
@@ -107,10 +114,11 @@ def _column(
 ) -> str | None:
     """Return the column that is named, else the first of the type for it, else that of a usual name."""
     feature = {"image": "Image", "label": "ClassLabel"}.get(kind)
-    types = {key: features.get(name, {}).get("_type") for key, name in columns.items()}
-    typed = [key for key, each in types.items() if each == feature and feature]
-    usual = options.column(kind, columns)
-    return usual if options.is_named(kind) or not typed else typed[0]
+    if feature and options.named(kind) is None:
+        for key, name in columns.items():
+            if features.get(name, {}).get("_type") == feature:
+                return key
+    return options.column(kind, columns)
 
 
 def _features(schema: Any) -> dict[str, Any]:
@@ -136,7 +144,7 @@ def _image(read: ReadCell, column: str, row: int, options: TableOptions, folder:
         value = value.get("bytes") or value.get("path")
     if value is None:
         raise InputError(f"row {row} has no image")
-    return options.find(value, folder) if isinstance(value, str) else value
+    return options.find(value, folder, f"row {row}") if isinstance(value, str) else value
 
 
 class _ParquetCells:

@@ -14,13 +14,7 @@ from pathlib import Path
 from prolip.core.errors import InputError, UsageError
 from prolip.data.files import images_below, is_image, listing
 from prolip.data.imageset import ImageSet
-from prolip.data.tables import PARENT, TABLE_NAMES
-
-SPLITS: dict[str, tuple[str, ...]] = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-}
+from prolip.data.tables import PARENT, TABLE_NAMES, split_of
 
 
 class SkippedWarning(UserWarning):
@@ -29,12 +23,6 @@ class SkippedWarning(UserWarning):
 
 class MissingSplitError(InputError):
     """A source with splits lacks the requested one."""
-
-
-def split_of(name: str) -> str | None:
-    """Return the split that a folder name, or a cell of a table, names."""
-    lowered = name.strip().lower()
-    return next((split for split, aliases in SPLITS.items() if lowered in aliases), None)
 
 
 def choose_split(present: Iterable[str], split: str | None, source: object) -> str:

@@ -84,7 +84,10 @@ class ImageSet:
             raise InputError(f"{len(self.images)} images but {len(self.labels)} labels")
         if outside := [label for label in self.labels if not 0 <= label < len(self.classes)]:
             raise InputError(f"label {outside[0]} lies outside 0 .. {len(self.classes) - 1}")
-        object.__setattr__(self, "classes", _distinct(self.classes))
+        classes = [normalize_label(name) for name in self.classes]
+        if len(set(classes)) < len(classes):
+            raise InputError(f"two classes have the same name: {', '.join(map(ascii, self.classes))}")
+        object.__setattr__(self, "classes", classes)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -136,20 +139,6 @@ class ImageSet:
         for label in self.labels:
             counts[self.classes[label]] += 1
         return counts
-
-
-def _distinct(raw: Iterable[Any]) -> list[Any]:
-    """Normalise names, in the same order; two that are the same are an error."""
-    seen: dict[Any, Any] = {}
-    for name in raw:
-        normalized = normalize_label(name)
-        if normalized in seen:
-            raise InputError(
-                f"classes {spelled(seen[normalized])} and {spelled(name)} have the same name, "
-                f"{normalized!r}: rename or merge them"
-            )
-        seen[normalized] = name
-    return list(seen)
 
 
 class NamedSplits(NamedTuple):

@@ -10,7 +10,7 @@
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from prolip.core.errors import InputError, UnknownNameError, UsageError
 from prolip.data.archives import Archive, is_archive
 from prolip.data.arrow import is_saved_dataset, load_saved_dataset, parquet_records
 from prolip.data.files import existing, images_below, is_file, is_image
-from prolip.data.folders import SPLITS, choose_split, class_folders, split_of, splits_in, table_in
+from prolip.data.folders import choose_split, class_folders, splits_in, table_in
 from prolip.data.imageset import ImageSet, LazyImage, class_names
-from prolip.data.objects import Records, column_images, object_records
-from prolip.data.tables import TABLE_SUFFIXES, Record, TableOptions, text_records
+from prolip.data.objects import column_images, object_records
+from prolip.data.tables import SPLITS, TABLE_SUFFIXES, Record, TableOptions, split_of, text_records
 
 Source = str | os.PathLike[str]
 
@@ -131,7 +131,7 @@ def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet
     )
 
 
-def _records_at(path: Path, options: TableOptions) -> Records | None:
+def _records_at(path: Path, options: TableOptions) -> Iterator[Record] | None:
     """Return the records of a table or of a saved dataset; None of anything else."""
     if path.is_dir():
         if not is_saved_dataset(path):
@@ -140,7 +140,7 @@ def _records_at(path: Path, options: TableOptions) -> Records | None:
     suffix = path.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
         return None
-    return {"": parquet_records(path, options) if suffix == ".parquet" else text_records(path)}
+    return parquet_records(path, options) if suffix == ".parquet" else text_records(path)
 
 
 def _from_folder(root: Path, split: str | None, options: TableOptions) -> ImageSet:
@@ -153,51 +153,34 @@ def _from_folder(root: Path, split: str | None, options: TableOptions) -> ImageS
         folder = splits[chosen]
         if not (table := table_in(folder)):
             return class_folders(folder, chosen, options.group_by)
-    return _from_records(_records_at(table, options) or {}, options, str(table), chosen, folder.name)
+    records = _records_at(table, options) or iter(())
+    return _from_records(records, options, str(table), chosen, folder.name)
 
 
 def _from_records(
-    records: Records, options: TableOptions, place: str, split: str | None, folder: str = ""
+    records: Iterator[Record], options: TableOptions, place: str, split: str | None, folder: str = ""
 ) -> ImageSet:
     """Make an image set of records; the name of the folder around them may be that of a split."""
-    chosen = split_of(folder)
-    if "" not in records:
-        known = {found: each for name, each in records.items() if (found := split_of(name))}
-        chosen = choose_split(known or records, split, place)
-        records, split = {"": known[chosen]}, None
-    images: list[Path | LazyImage] = []
-    labels: list[str] = []
-    splits: list[str | None] = []
-    groups: list[str | None] = []
+    rows: list[tuple[Path | LazyImage, str, str | None, str | None]] = []
     label_of: dict[Path, str] = {}
-    for record in records[""]:
+    for record in records:
         options.check(record, labelled=True)
         image, label = options.image(record), options.label(record)
         if isinstance(image, Path) and label_of.setdefault(image, label) != label:
             raise InputError(f"{record.where}: {image} is both {label_of[image]!r} and {label!r}")
-        images.append(image)
-        labels.append(label)
-        splits.append(_split(record, options))
-        groups.append(options.group(record, image))
-    if not images:
+        rows.append((image, label, options.split(record), options.group(record, image)))
+    if not rows:
         raise InputError(f"no images in {place}: it has no rows")
-    rows = list(range(len(images)))
-    if any(splits):
-        chosen = choose_split([s for s in SPLITS if s in splits], split, place)
-        rows = [row for row in rows if splits[row] == chosen]
-    classes = sorted({labels[row] for row in rows})
-    label_number = {name: label for label, name in enumerate(classes)}
-    grouped = tuple(group for row in rows if (group := groups[row]) is not None)
-    numbers = [label_number[labels[row]] for row in rows]
-    return ImageSet([images[row] for row in rows], numbers, classes, place, chosen, grouped or None)
-
-
-def _split(record: Record, options: TableOptions) -> str | None:
-    written = options.split(record)
-    split = None if written is None else split_of(written)
-    if written is not None and split is None:
-        raise InputError(f"{record.where}: split is {written!r}, not train, val or test")
-    return split
+    chosen = split_of(folder)
+    present = {row[2] for row in rows}
+    if present != {None}:
+        chosen = choose_split([name for name in SPLITS if name in present], split, place)
+        rows = [row for row in rows if row[2] == chosen]
+    images, labels, _, groups = zip(*rows, strict=True)
+    classes = sorted(set(labels))
+    number = {name: label for label, name in enumerate(classes)}
+    grouped = None if None in groups else groups
+    return ImageSet(list(images), [number[name] for name in labels], classes, place, chosen, grouped)
 
 
 def _listed(path: Path, options: TableOptions) -> list[Any]:
@@ -220,9 +203,9 @@ def _listed(path: Path, options: TableOptions) -> list[Any]:
     return [path]
 
 
-def _images(records: Records, options: TableOptions) -> list[Any]:
+def _images(records: Iterator[Record], options: TableOptions) -> list[Any]:
     images = []
-    for record in (record for each in records.values() for record in each):
+    for record in records:
         options.check(record, labelled=False)
         images.append(options.image(record))
     return images

@@ -13,6 +13,7 @@ image, or an array or tensor of pixels.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,12 @@ from prolip.core.arrays import to_numpy
 from prolip.core.errors import InputError
 from prolip.data.arrow import dataset_records
 from prolip.data.imageset import LazyImage
-from prolip.data.tables import Record, TableOptions, by_column
-
-Records = dict[str, Iterator[Record]]  # by the names of splits, "" without splits
+from prolip.data.tables import Record, TableOptions, column_key, split_of
 
 
 def object_records(
     source: Any, options: TableOptions, place: str | None = None, folder: Path = Path()
-) -> Records | None:
+) -> Iterator[Record] | None:
     """Return the records of an object; None of one that is not a dataset or a frame.
 
     Files that it names are relative to `folder`.
@@ -35,14 +34,16 @@ def object_records(
     place = type(source).__name__ if place is None else place
     if is_hugging_face(source):
         if not isinstance(source, dict):
-            return {"": dataset_records(source, place, folder, options)}
-        return {
-            split: dataset_records(each, f"{place}/{split}", folder, options)
-            for split, each in source.items()
-        }
-    if _is_frame(source):
-        return {"": _frame_records(source)}
-    return {"": _pair_records(source, options)} if _has_pairs(source) else None
+            return dataset_records(source, place, folder, options)
+        names = [name for name in source if split_of(name)] or list(source)
+        return chain.from_iterable(
+            dataset_records(source[name], f"{place}/{name}", folder, options, name) for name in names
+        )
+    if _is_from(source, "pandas", "polars", "pyarrow") and (
+        hasattr(source, "collect") or hasattr(source, "columns")
+    ):
+        return _frame_records(source)
+    return _pair_records(source, options) if _has_pairs(source) else None
 
 
 def column_images(source: Any) -> list[LazyImage] | None:
@@ -60,12 +61,6 @@ def is_hugging_face(source: Any) -> bool:
 def _is_from(value: Any, *libraries: str) -> bool:
     """Whether a value is of a class of one of these libraries, which need not be installed."""
     return any(kind.__module__.split(".")[0] in libraries for kind in type(value).__mro__)
-
-
-def _is_frame(source: Any) -> bool:
-    return _is_from(source, "pandas", "polars", "pyarrow") and (
-        hasattr(source, "collect") or hasattr(source, "columns")
-    )
 
 
 def _has_pairs(source: Any) -> bool:
@@ -86,33 +81,36 @@ def _has_pairs(source: Any) -> bool:
 def _frame_records(source: Any) -> Iterator[Record]:
     if hasattr(source, "collect"):  # a query of polars
         source = source.collect()
-    keys = by_column(list(getattr(source, "column_names", source.columns)), "the frame")
-    if hasattr(source, "to_dict") and not hasattr(source, "to_dicts"):  # of pandas
-        rows = source.to_dict("records")
+    if hasattr(source, "to_pylist"):  # of pyarrow
+        rows = source.to_pylist()
     else:
-        rows = source.to_dicts() if hasattr(source, "to_dicts") else source.to_pylist()
+        rows = source.to_dicts() if hasattr(source, "to_dicts") else source.to_dict("records")
     for row, cells in enumerate(rows):
-        yield Record(f"the frame, row {row}", f"row {row}", dict(zip(keys, cells.values(), strict=True)))
+        named = {column_key(name): value for name, value in cells.items()}
+        yield Record(f"the frame, row {row}", f"row {row}", named)
 
 
 def _pair_records(source: Any, options: TableOptions) -> Iterator[Record]:
     dataset, rows = _unwrap(source)
-    place, classes = type(dataset).__name__, _class_names(dataset)
+    place, classes = type(dataset).__name__, getattr(dataset, "classes", None)
     targets, samples = getattr(dataset, "targets", None), getattr(dataset, "samples", None)
     labels = None if targets is None else to_numpy(targets).tolist()
     if not (isinstance(samples, list) and samples and isinstance(samples[0][0], (str, Path))):
         samples = None
     for row in rows:
-        where = f"{place}, item {row}"
+        name = f"{place}[{row}]"
         if samples is not None:
-            path, target = samples[row]
-            image: Any = Path(path)
+            image: Any = Path(samples[row][0])
+            target = samples[row][1]
         else:
-            image = LazyImage(f"{place}[{row}]", partial(_item_image, dataset, row))
+            image = LazyImage(name, partial(_item_image, dataset, row))
             target = labels[row] if labels is not None else dataset[row][1]
-        cells = {options.names("image")[0]: image}
-        cells[options.names("label")[0]] = _target_name(target, classes, where)
-        yield Record(where, f"{place}[{row}]", cells)
+        target = to_numpy(target).item() if hasattr(target, "dtype") else target
+        if classes is not None and isinstance(target, int):
+            if not 0 <= target < len(classes):
+                raise InputError(f"{name}: target {target} lies outside the {len(classes)} classes")
+            target = classes[target][0] if isinstance(classes[target], tuple) else classes[target]
+        yield Record(name, name, {options.names("image")[0]: image, options.names("label")[0]: target})
 
 
 def _unwrap(source: Any) -> tuple[Any, list[int]]:
@@ -122,23 +120,6 @@ def _unwrap(source: Any) -> tuple[Any, list[int]]:
     dataset, rows = _unwrap(source.dataset)
     chosen = getattr(source, "indices", None)
     return dataset, rows if chosen is None else [rows[int(i)] for i in chosen]
-
-
-def _class_names(dataset: Any) -> list[str] | None:
-    if (classes := getattr(dataset, "classes", None)) is not None:
-        return [str(name[0] if isinstance(name, tuple) else name) for name in classes]
-    if (numbers := getattr(dataset, "class_to_idx", None)) is not None:
-        return [str(name) for name, _ in sorted(numbers.items(), key=lambda item: item[1])]
-    return None
-
-
-def _target_name(target: Any, classes: list[str] | None, where: str) -> Any:
-    value = to_numpy(target).item() if hasattr(target, "dtype") else target
-    if classes is None or not isinstance(value, int):
-        return value
-    if not 0 <= value < len(classes):
-        raise InputError(f"{where}: target {value} lies outside the {len(classes)} classes")
-    return classes[value]
 
 
 def _item_image(dataset: Any, row: int) -> Any:
