@@ -10,7 +10,7 @@ from prolip.cli.console import OUTPUT, console, escape, print_json, program, say
 from prolip.cli.parameters import argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.evaluate.comparison import CandidateScore, Comparison, ModelFacts
+    from prolip.evaluate.comparison import CandidateScore, Comparison
 
 COLUMNS = (
     "model",
@@ -21,10 +21,8 @@ COLUMNS = (
     "fit s",
     "open-class",
     "calibration error %",
-    "exports",
 )
 BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
-MODEL_COLUMNS = ("model", "download", "licence")
 
 
 @command("compare")
@@ -53,7 +51,7 @@ def compare(
     Five methods (anchored, prolip, gda, linear_probe and zero_shot), those of --method, or all are fitted on
     four fifths of the images and evaluated on the rest, five times, on the same images. It takes some seconds
     for a few dozen images; all methods take minutes for a thousand. Several models are compared on the same
-    images, with their download and licence.
+    images.
 
     $ prolip compare photos/
     $ prolip compare photos/ --model offline --model clip --model siglip2-b16
@@ -84,17 +82,13 @@ def compare(
 
 def _show(found: Comparison) -> None:
     """Print the figures of all candidates, and which of them is recommended."""
-    first = 0 if len(found.models) > 1 else 1  # the column of the model
+    first = 0 if len({score.model for score in found.scores}) > 1 else 1  # the column of the model
     shown = slice(first, len(COLUMNS) if OUTPUT.get().verbose else first + BRIEF)
     table(None, list(COLUMNS[shown]), [_table_row(score)[shown] for score in found.scores], right=2 - first)
-    if len(found.models) > 1:
-        console().print()
-        table(None, list(MODEL_COLUMNS), [_model_row(model) for model in found.models])
     for name, why in found.left_out.items():
         say(f"not fitted: {name}: {why}")
     if found.decided:
-        chosen = escape(found.title(found.chosen))
-        console().print(f"\nRecommended: [bold]{chosen}[/]: {escape(found.why)}.")
+        console().print(f"\nRecommended: [bold]{escape(str(found.chosen))}[/]: {escape(found.why)}.")
     else:
         console().print(f"\n[bold]Cannot tell[/]: {escape(found.why)}. Add images, and compare again.")
 
@@ -110,14 +104,7 @@ def _table_row(score: CandidateScore) -> list[str]:
         f"{score.seconds:.2f}",
         "yes" if score.open_class else "no",
         f"{100 * score.calibration_error:.1f}",
-        ", ".join(score.exports) or "-",
     ]
-
-
-def _model_row(model: ModelFacts) -> list[str]:
-    """Format what a model takes for the columns of a table."""
-    download = {None: "-", 0: "installed"}.get(model.download, f"{model.download} MB")
-    return [model.name, download, (model.licence or "-").partition(" (")[0]]
 
 
 def _flags(score: CandidateScore, settings: dict[str, Any], tables: options.Tables) -> list[str]:

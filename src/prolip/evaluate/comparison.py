@@ -13,10 +13,12 @@ candidates that are tried, since the best of twenty equal methods is always a li
 are, the first within MIN_GAP of the best is taken: models come in the order of the user's preference.
 """
 
+from __future__ import annotations
+
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist, fmean
 from typing import Any
@@ -58,17 +60,6 @@ class Candidate:
 DEFAULT = Candidate("anchored")
 USUAL = tuple(map(Candidate, ("anchored", "prolip", "gda", "linear_probe", "zero_shot")))  # one of each kind
 ON_FEATURES = Candidate("linear_probe", {"features": "pre"})
-Exports = Callable[[Fitted], tuple[str, ...]]  # returns the formats that a fitted model can be exported to
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What it takes to use a model; None is unknown."""
-
-    name: str
-    download: int | None = None  # MB; 0 is installed with this package
-    licence: str | None = None
-    free: bool = True  # whether the licence allows every use
 
 
 @dataclass(frozen=True)
@@ -83,15 +74,16 @@ class CandidateScore:
     gap: float  # held-out accuracy over the default's, on the same images
     error: float  # its paired standard error
     calibration_error: float  # at the temperature that held-out images say
-    calibration_error_floor: float  # what chance alone gives
     seconds: float  # of one fit, on the rest of a fold
     open_class: bool
-    exports: tuple[str, ...]  # what the fitted model can be exported to
+
+    def __str__(self) -> str:
+        return f"{self.candidate} on {self.model}"
 
     def report(self) -> dict[str, Any]:
         """Return what `compare --json` prints."""
-        figures = {name: value for name, value in vars(self).items() if name != "candidate"}
-        return {**asdict(self.candidate), **figures, "exports": list(self.exports)}
+        values = asdict(self)
+        return {**values.pop("candidate"), **values}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,26 +96,20 @@ class Comparison(Tabular):
     images: int  # held out, each once; near-copies count as one
     classes: int
     shots: float
-    left_out: dict[str, str]  # methods that could not be fitted, and why
+    left_out: dict[str, str]  # candidates that could not be fitted, and why
     decided: bool = True  # whether there are enough images to recommend a method
-    models: tuple[ModelFacts, ...] = ()
 
     def __repr__(self) -> str:
-        what = "candidates" if len(self.models) > 1 else "methods"
-        size = f"{len(self.scores)} {what} on {self.images} held-out images of {self.classes} classes"
+        size = f"{len(self.scores)} candidates on {self.images} held-out images of {self.classes} classes"
         return f"Comparison({size}: {self.why})"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of each candidate, the most accurate first."""
         names = "model", "accuracy", "low", "high", "gap", "error", "calibration_error", "seconds"
         return [
-            {"method": str(each.candidate), **{name: getattr(each, name) for name in names}}
-            for each in self.scores
+            {"method": str(score.candidate), **{name: getattr(score, name) for name in names}}
+            for score in self.scores
         ]
-
-    def title(self, score: CandidateScore) -> str:
-        """Return the name of a candidate, with its model if there are several."""
-        return _title(score, len(self.models) > 1)
 
     def report(self) -> dict[str, Any]:
         """Return what `compare --json` prints."""
@@ -133,41 +119,37 @@ class Comparison(Tabular):
             "images": self.images,
             "classes": self.classes,
             "shots": self.shots,
-            "methods": [each.report() for each in self.scores],
-            "models": [asdict(each) for each in self.models],
+            "methods": [score.report() for score in self.scores],
             "left_out": self.left_out,
         }
 
 
 def cached_feature_methods(task: Task) -> list[Candidate]:
     """Return the default and every other method that trains no tower."""
-    found = [DEFAULT] if task.black_box else [DEFAULT, ON_FEATURES]
+    candidates = [DEFAULT] if task.black_box else [DEFAULT, ON_FEATURES]
     for name, kind in methods.available().items():
         redundant = task.black_box and kind.redundant_on_black_box
         if not (kind.trains_tower or kind.research or redundant or name == DEFAULT.method):
-            found.append(Candidate(name))
-    return found
+            candidates.append(Candidate(name))
+    return candidates
 
 
 @single_thread()
 def compare_models(
-    models: Iterable[tuple[ModelFacts, Task, Exports]],
+    models: Iterable[tuple[str, Task]],
     candidates: Sequence[Candidate] | None = None,
     *,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Cross-validate candidates on the features of several models, of the same images in the same order.
+    """Cross-validate candidates on the features of named models, of the same images in the same order.
 
-    `models` are taken one after the other, and not kept. `progress` is called with (done, total) methods of
-    each.
+    `models` are taken one after the other. `progress` is called with (done, total) methods of each.
     """
     scores: list[CandidateScore] = []
     left_out: dict[str, str] = {}
-    compared: list[ModelFacts] = []
     correct: Array | None = None  # which images the default on the first model predicts correctly [m]
-    for facts, task, exports in models:
-        compared.append(facts)
+    for model, task in models:
         tried = list(cached_feature_methods(task) if candidates is None else candidates)
         parts = fold_parts(task, seed)
         if not parts:
@@ -183,21 +165,18 @@ def compare_models(
             except ProlipError as error:
                 if correct is None:
                     raise
-                left_out[f"{candidate} on {facts.name}"] = str(error)
+                left_out[f"{candidate} on {model}"] = str(error)
                 continue
             held_out, fitted, seconds = fit
-            known = {"seconds": seconds, "open_class": method.open_class, "exports": exports(fitted)}
-            share, weights = fold_share(fitted, task), task.weights[held_out.images]
-            scores.append(_score(candidate, facts.name, held_out, weights, share, correct, **known))
-            if correct is None:
-                correct = held_out.logits.argmax(axis=1) == held_out.y
+            hits = held_out.logits.argmax(axis=1) == held_out.y
+            correct = hits if correct is None else correct
+            share = fold_share(fitted, task)
+            score = _score(candidate, model, held_out, task, share, correct, seconds, method.open_class)
+            scores.append(score)
         if progress is not None:
             progress(len(tried), len(tried))
-    if len(compared) == 1:
-        left_out = {name.removesuffix(f" on {facts.name}"): why for name, why in left_out.items()}
     default = scores[0]
-    chosen, why = choose(default, scores[1:], compared)
-    ranked = tuple(sorted(scores, key=lambda each: -each.accuracy))
+    chosen, why = choose(default, scores[1:])
     images = round(sum(task.weights[held].sum() for _, held in parts))
     decided = not metrics.too_few(images, (default.low, default.high))
     if not decided:
@@ -206,45 +185,28 @@ def compare_models(
             f"{images} held-out images are too few to tell methods apart: the accuracy of the default may be "
             f"anywhere from {100 * default.low:.0f} to {100 * default.high:.0f} %"
         )
-    sizes = images, task.classes, task.shots
-    return Comparison(ranked, chosen, why, *sizes, left_out, decided, tuple(compared))
+    ranked = tuple(sorted(scores, key=lambda score: -score.accuracy))
+    return Comparison(ranked, chosen, why, images, task.classes, task.shots, left_out, decided)
 
 
-def choose(
-    default: CandidateScore, others: Sequence[CandidateScore], models: Sequence[ModelFacts] = ()
-) -> tuple[CandidateScore, str]:
+def choose(default: CandidateScore, others: Sequence[CandidateScore]) -> tuple[CandidateScore, str]:
     """Return the recommended candidate, and the reason in one sentence."""
     if not others:
         return default, "nothing else was tried"
-    several = len(models) > 1
     beyond = NormalDist().inv_cdf(1 - SIGNIFICANCE / len(others))
-    ahead = [each for each in others if each.gap > max(MIN_GAP, beyond * each.error)]
-    top = max(each.gap for each in ahead or others)
-    best = next(each for each in ahead or others if each.gap >= (top - MIN_GAP if ahead else top))
+    ahead = [score for score in others if score.gap > max(MIN_GAP, beyond * score.error)]
+    top = max(score.gap for score in ahead or others)
+    best = next(score for score in ahead or others if score.gap >= (top - MIN_GAP if ahead else top))
     chance = 100 * beyond * best.error
     gap = f"{100 * best.gap:+.1f} points on the same images, where chance gives up to {chance:.1f}"
-    if best.gap <= 0:
-        return default, (
-            f"nothing is ahead of it; next is {_title(best, several)}, {100 * best.gap:+.1f} points"
-        )
     if not ahead:
         return default, (
-            f"nothing is ahead of {_title(default, several)} by more than {100 * MIN_GAP:g} points and "
-            f"beyond chance; nearest is {_title(best, several)}, {gap}"
+            f"nothing is ahead of it by more than {100 * MIN_GAP:g} points and beyond chance; nearest is "
+            f"{best}, {gap}"
         )
-    lost = [] if best.open_class or not default.open_class else ["other classes cannot be added"]
-    if missing := [form for form in default.exports if form not in best.exports]:
-        lost.append(f"no export to {', '.join(missing)}")
-    price = f"; what is given up: {', '.join(lost)}" if lost else ""
-    facts = {each.name: each for each in models}
-    after = facts.get(best.model)
-    if best.model != default.model and after and not after.free:
-        price += f"; its licence is not free for every use ({after.licence})"
-    return best, f"it is ahead of {_title(default, several)}: {gap}{price}"
-
-
-def _title(score: CandidateScore, several: bool) -> str:
-    return f"{score.candidate} on {score.model}" if several else str(score.candidate)
+    lost = default.open_class and not best.open_class
+    price = "; what is given up: other classes cannot be added" if lost else ""
+    return best, f"it is ahead of {default}: {gap}{price}"
 
 
 def _as_fitted(method: methods.Method, task: Task, seed: int) -> tuple[HeldOutPredictions, Fitted, float]:
@@ -274,31 +236,25 @@ def _score(
     candidate: Candidate,
     model: str,
     held_out: HeldOutPredictions,
-    weights: Array,
+    task: Task,
     share: float,
-    default: Array | None,
-    **known: Any,
+    default: Array,
+    seconds: float,
+    open_class: bool,
 ) -> CandidateScore:
-    """Compute the figures, by the weights [m] of the images, of which each fit had a `share`.
+    """Compute the figures on held-out images, of fits that each had a `share` of all.
 
-    `default` [m] marks what the default predicts correctly, None for itself.
+    `default` [m] marks what the default predicts correctly.
     """
+    weights = task.weights[held_out.images]
     hits = held_out.logits.argmax(axis=1) == held_out.y
     n = float(weights.sum())
     accuracy, (low, high) = metrics.expected_accuracy(float(weights @ hits) / n, n, share)
-    gaps = hits.astype(float) - (hits if default is None else default)
+    gaps = hits.astype(float) - default
     gap = float(weights @ gaps) / n
-    variance = float(weights @ np.square(gaps - gap)) / max(n - 1, 1)
+    error = math.sqrt(float(weights @ np.square(gaps - gap)) / max(n - 1, 1) / n)
     probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y, weights))
+    calibration_error = metrics.calibration_error(probabilities, held_out.y, weights)
     return CandidateScore(
-        candidate,
-        model,
-        accuracy,
-        low,
-        high,
-        gap=gap,
-        error=math.sqrt(variance / n),
-        calibration_error=metrics.calibration_error(probabilities, held_out.y, weights),
-        calibration_error_floor=metrics.calibration_floor(probabilities, weights),
-        **known,
+        candidate, model, accuracy, low, high, gap, error, calibration_error, seconds, open_class
     )
