@@ -9,8 +9,8 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, UsageError
 from prolip.api.check import NEAR_COPY, TRAIN_AND_TEST
-from prolip.api.classes import rename_classes
 from prolip.api.classifier import TrainingImagesWarning
+from prolip.api.grow import rename_classes
 
 NEW = {name: [blotch(c, 600 + 10 * k + i) for i in range(4)] for k, (name, c) in enumerate(COLOURS.items())}
 

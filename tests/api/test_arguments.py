@@ -5,7 +5,7 @@ import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, encoders, methods
-from prolip.api import classes
+from prolip.api import grow
 from prolip.core import InputError, ProlipError, Task
 from prolip.data import list_images, read_images
 from prolip.features import FeatureStore
@@ -67,8 +67,8 @@ def test_empty_parameters_of_a_classifier_are_refused(offline, here, arguments):
         lambda clf: clf.export("out", ""),
         lambda clf: clf.export("out", None),
         lambda clf: clf.export("out", []),
-        lambda clf: classes.rename_classes(clf.model_, {}),
-        lambda clf: classes.rename_classes(clf.model_, {"red": ""}),
+        lambda clf: grow.rename_classes(clf.model_, {}),
+        lambda clf: grow.rename_classes(clf.model_, {"red": ""}),
     ],
 )
 def test_empty_arguments_of_a_call_are_refused(fitted, here, call):

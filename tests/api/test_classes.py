@@ -8,7 +8,7 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.api import save as keep
-from prolip.api.classes import rename_classes
+from prolip.api.grow import rename_classes
 from prolip.core import InputError, UsageError
 
 TEST = [blotch(colour, 500 + i) for colour in COLOURS.values() for i in range(3)]

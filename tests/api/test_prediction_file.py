@@ -6,11 +6,8 @@ import json
 import os
 import shutil
 import sys
-import threading
 
 import pytest
-
-from prolip.api.prediction_file import PredictionFile
 
 
 @pytest.fixture
@@ -40,8 +37,6 @@ def test_predictions_are_the_same_every_way(prolip, heap, model, tmp_path, monke
     code, _, err = prolip("predict", model, "-", *common, "--out", tmp_path / "a.jsonl")
     assert code == 0, err
     written = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    for row, path in zip(written, heap, strict=True):
-        assert (row.pop("size"), row.pop("modified")) == (path.stat().st_size, path.stat().st_mtime_ns)
     assert written == shown
     code, out, err = prolip("predict", model, heap[0].parent, *common, "--out", tmp_path / "a.CSV")
     assert (code, json.loads(out)["written"]) == (0, len(heap)), err
@@ -66,20 +61,16 @@ def test_an_interrupted_run_is_continued(prolip, heap, model, tmp_path, suffix):
     assert out.read_bytes().count(b".png") == len(heap)
 
 
-def test_another_folder_or_a_replaced_image_is_predicted_again(prolip, heap, model, tmp_path, monkeypatch):
+def test_images_of_one_name_in_two_folders_are_two(prolip, heap, model, tmp_path, monkeypatch):
     out = tmp_path / "a.csv"
     other = tmp_path / "other" / heap[0].name
     other.parent.mkdir()
     shutil.copy(heap[-1], other)
-    for folder in (heap[0].parent, other.parent):
+    for folder in (heap[0].parent, other.parent, heap[0].parent):
         monkeypatch.chdir(folder)
         assert prolip("predict", model, heap[0].name, "--out", out, "--append")[0] == 0
     assert [row["image"] for row in table(out)] == [str(heap[0]), str(other)]
     assert table(out)[0]["class"] != table(out)[1]["class"]
-    shutil.copy(heap[-1], heap[0])
-    assert prolip("predict", model, heap[0], other, "--out", out, "--append")[0] == 0
-    assert [row["image"] for row in table(out)] == [str(heap[0]), str(other), str(heap[0])]
-    assert table(out)[2]["class"] == table(out)[1]["class"]
 
 
 @pytest.mark.parametrize("text", ["id,price\n1,10\n", '{"id": 1}\n', "[1]\n"])
@@ -119,23 +110,3 @@ def test_unreadable_images_are_left_out(prolip, heap, model, tmp_path, monkeypat
     assert (code, heap[2].name in err) == (1, True)
     code, out, _ = prolip("predict", model, heap[0].parent, "--out", tmp_path / "b.csv", "--json")
     assert (code, json.loads(out)["written"], json.loads(out)["skipped"]) == (0, len(heap) - 2, 2)
-
-
-def test_a_second_process_that_appends_waits_and_skips_what_the_first_wrote(tmp_path):
-    path, state = tmp_path / "p.csv", (str(tmp_path / "a.png"), 10, 20)
-    first, second = PredictionFile(path, append=True), PredictionFile(path, append=True)
-    known, opening = [], threading.Event()
-
-    def wait():
-        opening.set()
-        with second.opened():
-            known.extend(second.done)
-
-    row = {"image": state[0], "class": "red", "probability": 0.9, "rejected": False, "top": [{}]}
-    thread = threading.Thread(target=wait)
-    with first.opened():
-        thread.start()
-        assert opening.wait(10)
-        first.write(row, state)
-    thread.join(30)
-    assert known == [state]

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from prolip.api.sorting import folder_names
+from prolip.api.output import folder_names
 
 
 @pytest.fixture

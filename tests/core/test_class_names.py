@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
-from prolip.api import classes
+from prolip.api.grow import rename_classes
 from prolip.app import edits
 from prolip.app.state import State
 from prolip.core import InputError, ProlipError
@@ -139,9 +139,9 @@ def test_labels_in_python_are_one_class(offline):
 
 
 def test_classes_are_found_and_renamed_in_any_spelling(model):
-    assert classes.rename_classes(model, {NFD: "the\u0301"}).classes == ("bar", "th\u00e9")
+    assert rename_classes(model, {NFD: "the\u0301"}).classes == ("bar", "th\u00e9")
     with pytest.raises(ProlipError):
-        classes.rename_classes(model, {"bar": NFD})
+        rename_classes(model, {"bar": NFD})
 
 
 def test_names_of_a_page(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 from feature_models import fit_features
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
-from prolip.api.classes import rename_classes
 from prolip.api.evaluate import evaluate_support
+from prolip.api.grow import rename_classes
 from prolip.evaluate.curve import Curve, CurvePoint, Forecast
 from prolip.report import model_page
 from prolip.report.html import table

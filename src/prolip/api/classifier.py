@@ -250,7 +250,7 @@ class FewShotClassifier(Parameters):
 
     def rename(self, names: Mapping[str, str]) -> FewShotClassifier:
         """Rename classes, {old: new}; the prompts keep the old names, and no prediction changes."""
-        from prolip.api.classes import rename_classes
+        from prolip.api.grow import rename_classes
 
         self.model_ = rename_classes(self._model(), names)
         return self

@@ -1,6 +1,8 @@
-"""Add classes and images to a model: it is fitted again from stored features, without the old images."""
+"""A model that changes: images and classes added, by a fit on stored features without the old images; classes
+renamed; and what would make it better, more images of each class or labels of these images.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ from prolip.api.inputs import ReadOptions, encode
 from prolip.api.model import AdaptedModel
 from prolip.core import HeldOutPredictions, UsageError
 from prolip.core.arrays import Array
+from prolip.core.errors import check_name
 from prolip.core.names import normalize_name
 from prolip.data import ImageSet
 from prolip.evaluate import metrics
@@ -65,6 +68,32 @@ def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, 
             report={**model.report, "classes": len(classes)},
         )  # fmt: skip
     return grown, _changes(model, grown)
+
+
+def rename_classes(model: AdaptedModel, names: Mapping[str, str]) -> AdaptedModel:
+    """Rename classes, {old: new}.
+
+    Nothing is fitted and no prediction changes: the prompts keep the old names, also when the model grows.
+    """
+    if not names:
+        raise UsageError("no classes to rename were named")
+    names = {normalize_name(old): normalize_name(new) for old, new in names.items()}
+    known = list(map(str, model.classes))
+    for old in names:
+        check_name("class", old, known)
+    classes = [names.get(str(name), name) for name in model.classes]
+    if twice := next((name for name in classes if list(map(str, classes)).count(str(name)) > 1), None):
+        raise UsageError(f"class {twice!r} exists already: choose another name")
+    in_prompts = model.recipe.prompt_names
+    replace(model.recipe, prompt_names={}).names_in_prompts(classes)  # refuses names that read alike
+    prompt_names = {name: words for name, words in in_prompts.items() if name not in names}
+    prompt_names |= {new: in_prompts.get(old, old) for old, new in names.items()}
+    text = replace(model.text, classes=tuple(map(str, classes)))
+    support, fitted = model.support, replace(model.fitted, text=text)  # type: ignore[call-arg]
+    if support.task is not None:
+        support = replace(support, task=replace(support.task, text=text))
+    recipe = replace(model.recipe, prompt_names=prompt_names)
+    return replace(model, recipe=recipe, fitted=fitted, classes=tuple(classes), text=text, support=support)
 
 
 def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeats: int = REPEATS) -> Curve:

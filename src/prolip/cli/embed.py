@@ -36,7 +36,7 @@ def embed(
 
     $ prolip embed my-model archive/ -o index.npz
     """
-    from prolip.api.embed import write_embeddings
+    from prolip.api.output import write_embeddings
     from prolip.core import UsageError
     from prolip.io.files import readable
     from prolip.io.writing import check_place

@@ -17,9 +17,8 @@ from prolip.cli.parameters import FRACTION, PATH, FilePath, Fraction, argument, 
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:
+    from prolip.api.output import PredictionFile, Sorter
     from prolip.api.predict import PredictionRun
-    from prolip.api.prediction_file import PredictionFile, State
-    from prolip.api.sorting import Sorter
 
     NamedImages = Iterable[tuple[str, Any]]
 
@@ -35,7 +34,7 @@ MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
 )  # fmt: skip
 @option("--top", type=click.IntRange(1, MAX_TOP), default=1, help="Number of classes to show for each image.")
 @option("--out", "-o", type=FilePath(".csv", ".jsonl"), help="A new .csv or .jsonl file to write to.")
-@flag("--append", help="With --out: add to the file; skip images that it has, unless they have changed.")
+@flag("--append", help="With --out: add to the file; skip images that it has.")
 @flag("--reject", help="No class for images that seem to belong to none; they are marked in any case.")
 @option(
     "--false-reject", type=FRACTION, show_default="0.05",
@@ -70,9 +69,8 @@ def predict(
     $ find /archive -name '*.jpg' | prolip predict my-model - --out predictions.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
+    from prolip.api.output import PredictionFile, Sorter
     from prolip.api.predict import PredictOptions
-    from prolip.api.prediction_file import PredictionFile
-    from prolip.api.sorting import Sorter
     from prolip.core import UsageError
     from prolip.data.files import existing
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
@@ -117,16 +115,16 @@ def _write(
     already = len(file.done) if file else 0
     if file and already:
         say(f"{already} predictions are in {file.path} already")
-    waiting: dict[str, tuple[Any, State | None]] = {}  # images without a prediction yet, by name
+    waiting: dict[str, tuple[Any, str | None]] = {}  # images without a prediction yet, by name
     pending = _pending(named, waiting, file, sorter)
     written = 0
     with file.opened() if file else nullcontext(), bar("encoding") as progress:
         for row in run.predict(pending, None if total is None else max(0, total - already), progress):
-            image, state = waiting.pop(row["image"])
+            image, path = waiting.pop(row["image"])
             if sorter:
                 sorter.copy(Path(image), row)
             if file:
-                file.write(row, state)
+                file.write(row, path)
             written += 1
     _report(run, written + already)
     if sorter and sorter.failed:
@@ -150,12 +148,12 @@ def _write(
 
 def _pending(
     named: NamedImages,
-    waiting: dict[str, tuple[Any, State | None]],
+    waiting: dict[str, tuple[Any, str | None]],
     file: PredictionFile | None,
     sorter: Sorter | None,
 ) -> Iterator[tuple[str, Any]]:
-    """Yield each image once that the file does not have, and note its path and state in `waiting`."""
-    from prolip.api.prediction_file import file_identity
+    """Yield each image once that the file does not have, and note its path in `waiting`."""
+    from prolip.api.output import absolute_path
     from prolip.core import UsageError
 
     seen: set[str] = set()
@@ -163,10 +161,10 @@ def _pending(
         is_file = isinstance(image, (str, os.PathLike))
         if not is_file and (sorter or (file and file.append)):
             raise UsageError(f"{name} is not a file of its own: unpack it to sort it, or to append")
-        state = file_identity(image) if is_file and Path(image).exists() else None
-        if name not in seen and not (file and state in file.done):
+        path = absolute_path(image) if is_file else None
+        if name not in seen and not (file and path in file.done):
             seen.add(name)
-            waiting[name] = image, state
+            waiting[name] = image, path
             yield name, image
 
 
