@@ -1,7 +1,8 @@
 """Methods beside each other on real features: accuracy, calibration, rejection, unlabelled images, time.
 
     python benchmarks/accuracy.py [--data data] [--sets clip whu photos imagenet drawn or single sets]
-                                  [--measure accuracy calibration rejection unlabelled sure views time]
+                                  [--measure accuracy calibration rejection unlabelled sure sets
+                                  views time]
                                   [--methods gda rla:lam=1/N ..] [--shots 1 2 4 8 16] [--draws 5] [--test]
 
 Every figure is the mean over draws with its standard deviation; the last rows are means over sets. Sets:
@@ -16,12 +17,18 @@ N photos of each class to fit, the others to test; of `photos` the test photos w
 without, so that defaults are not settled on what is reported. Of WHU-RS19 sixteen images of each class
 without --test. All of `clip` and birds60 are development sets: the default was settled on them.
 
-A method may have options: name:option=value:option=value. `calibration`: the default after calibration inside
-the support set, others as they are. `rejection`: photos of other sets that are accepted, and photos of the
-classes that are rejected, at 5 %. `unlabelled`: points that a pool of half of the photos brings for the other
-half; `sure`: those that it brings where its sure predictions become labels, and how far held-out accuracy of
-the labelled photos is then above accuracy on others. `views`: points that more views of each training photo
-bring. `time`: seconds of a fit, and how many times those of the same with nothing left to choose they are.
+A method may have options: name:option=value:option=value. Other measures:
+
+    calibration  the default after calibration inside the support set, others as they are
+    rejection    photos of other sets that are accepted, and photos of the classes that are rejected, at 5 %;
+                 of unknown classes, half of the set, without and with 20 negatives of these; of another set,
+                 with 20 negatives of a third
+    unlabelled   points that a pool of half of the photos brings for the other half
+    sure         those that its sure predictions bring as labels, and how far held-out accuracy of the
+                 labelled photos is then above accuracy on others
+    sets         how often prediction sets at 95 % hold the label, and how many classes they have
+    views        points that more views of each training photo bring
+    time         seconds of a fit, and how many times those of the same with nothing left to choose
 """
 
 from __future__ import annotations
@@ -39,6 +46,8 @@ from prolip.core import Fitted, ProlipError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.metrics import accuracy, calibration_error
+from prolip.evaluate.out_of_distribution import OutOfDistribution, directions
+from prolip.evaluate.prediction_sets import prediction_sets, set_threshold
 from prolip.evaluate.unlabelled import fit_with_pool
 from prolip.features import FeatureStore, extract
 from prolip.research.running.plan import parse_entry
@@ -46,6 +55,7 @@ from tasks import DEFAULT, GROUPS, few_shot, source_photos, trial, whole_task
 
 METHODS = (DEFAULT, "prolip", "gda", "linear_probe:features=pre", "zero_shot")
 VIEWS = (2, 5, 9)
+NEGATIVES = 20
 SURE = 0.9  # the probability from which the page offers predictions as labels
 
 
@@ -93,7 +103,33 @@ def measure_rejection(run: Run) -> dict[str, float]:
 
     same = [task.x[0] for task in others if task.x.shape[2] == run.x.shape[1]]
     figures = {"own rejected": rejected(run.x)}
-    return {"others accepted": 100 - rejected(np.concatenate(same)), **figures} if same else figures
+    if len(same) > 1:
+        figures |= {"others accepted": 100 - rejected(np.concatenate(same)), **measure_negatives(run, same)}
+    return figures
+
+
+def measure_negatives(run: Run, others: list[Array]) -> dict[str, float]:
+    """What is accepted without and with 20 negatives."""
+    task, rng = run.task, np.random.default_rng(run.draw)
+    known = np.sort(rng.permutation(task.classes)[: task.classes // 2])
+    few = task.select_classes(known)
+    unknown = rng.permutation(run.x[~np.isin(run.y, known)])
+    own = run.x[np.isin(run.y, known)]
+
+    def accepted(strangers: Array, support: Task, negatives: Array | None) -> float:
+        negatives = None if negatives is None else directions(negatives, task.linear)
+        out = OutOfDistribution.of(support, negatives)
+        return 100 * float(np.mean(out.score(strangers, task.linear) >= out.threshold()))
+
+    mixed, first = rng.permutation(np.concatenate(others)), rng.permutation(others[0])
+    return {
+        "unknown": accepted(unknown[NEGATIVES:], few, None),
+        "with": accepted(unknown[NEGATIVES:], few, unknown[:NEGATIVES]),
+        "own rejected with": 100 - accepted(own, few, unknown[:NEGATIVES]),
+        "others with": accepted(mixed[NEGATIVES:], task, mixed[:NEGATIVES]),
+        "third set": accepted(others[1], task, None),
+        "third with": accepted(others[1], task, first[:NEGATIVES]),
+    }
 
 
 def measure_unlabelled(run: Run) -> dict[str, float]:
@@ -119,6 +155,21 @@ def measure_sure(run: Run) -> dict[str, float]:
     plain, new = (100 * accuracy(one.logits(run.x[~half]), run.y[~half]) for one in (fitted, after))
     own = 100 * accuracy(held_out.logits[person], held_out.y[person])
     return {"plain": plain, "gain": new - plain, "held-out accuracy too high by": own - new}
+
+
+def measure_sets(run: Run) -> dict[str, float]:
+    """How often prediction sets at 95 % have the label, and how many classes."""
+    fitted, confidence = fit_with_confidence(run.task)
+    held_out, temperature = confidence.held_out, confidence.temperature
+    p, every = softmax(held_out.logits / temperature), np.arange(len(held_out.y))
+    weights = run.task.weights[held_out.images]
+    threshold = set_threshold(p[every, held_out.y], weights, 0.95)
+    sets = prediction_sets(softmax(fitted.logits(run.x) / temperature), threshold)
+    return {
+        "in the set, %": 100 * float(np.mean([y in own for own, y in zip(sets, run.y, strict=True)])),
+        "classes": float(np.mean([len(own) for own in sets])),
+        "accuracy": 100 * accuracy(fitted.logits(run.x), run.y),
+    }
 
 
 def measure_views(run: Run) -> dict[str, float]:
@@ -163,6 +214,7 @@ MEASURES: dict[str, Callable[[Run], dict[str, float]]] = {
     "rejection": measure_rejection,
     "unlabelled": measure_unlabelled,
     "sure": measure_sure,
+    "sets": measure_sets,
     "views": measure_views,
     "time": measure_time,
 }

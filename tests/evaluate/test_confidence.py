@@ -14,7 +14,8 @@ from prolip.evaluate import metrics
 from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.figures import Figures
-from prolip.evaluate.out_of_distribution import OutOfDistribution
+from prolip.evaluate.out_of_distribution import OutOfDistribution, directions
+from prolip.evaluate.prediction_sets import prediction_sets, set_threshold
 from prolip.features import Extraction
 from prolip.methods.selection import cross_validate
 from prolip.solvers.folds import assign_folds
@@ -172,19 +173,14 @@ def test_out_of_distribution_images_score_by_the_nearest_class_mean_without_the_
     task, _, _ = crowd(3)
     out_of_distribution = OutOfDistribution.of(task)
     x = task.x[0] / np.linalg.norm(task.x[0], axis=1, keepdims=True)
-    expected, strangers = [], []
+    expected = []
     for i in range(task.n):
         rest = [j for j in range(task.n) if j != i]
         means = np.stack([x[[j for j in rest if task.y[j] == k]].mean(axis=0) for k in range(4)])
         cosines = means @ x[i] / np.linalg.norm(means, axis=1)
         expected.append(float(cosines.max()))
-        strangers.append(max(float(c) for k, c in enumerate(cosines) if k != task.y[i]))
     assert out_of_distribution.scores.tolist() == pytest.approx(sorted(expected), abs=1e-5)
-    assert out_of_distribution.unknown_scores.tolist() == pytest.approx(sorted(strangers), abs=1e-5)
     assert out_of_distribution.threshold(0.25) == pytest.approx(np.quantile(expected, 0.25), abs=1e-5)
-    assert out_of_distribution.threshold(false_accept=0.25) == pytest.approx(
-        np.quantile(strangers, 0.75), abs=1e-5
-    )
 
 
 def test_out_of_distribution_images_are_refused_and_members_mostly_not():
@@ -199,8 +195,40 @@ def test_out_of_distribution_images_are_refused_and_members_mostly_not():
     assert strict > loose
     with pytest.raises(UsageError):
         out_of_distribution.threshold(1.5)
-    with pytest.raises(UsageError):
-        out_of_distribution.threshold(false_accept=-0.1)
+
+
+def test_negatives_reject_more_of_what_is_like_them_and_no_more_of_the_classes():
+    task, x, _ = crowd(8, noise=0.5)
+    rng = np.random.default_rng(2)
+    stranger = task.x[0, task.y == 0].mean(axis=0) + 0.6 * rng.normal(size=24)  # resembles a class
+    strangers = stranger + 0.3 * rng.normal(size=(120, 24))
+    negatives = directions(strangers[:20], task.linear)
+    scores = []
+    for out in (OutOfDistribution.of(task), OutOfDistribution.of(task, negatives)):
+        rejected = [out.score(part, task.linear) < out.threshold() for part in (strangers[20:], x)]
+        scores.append([part.mean() for part in rejected])
+    (before, own_before), (after, own_after) = scores
+    assert after > before + 0.2
+    assert own_after < own_before + 0.1
+    z = strangers[20] / np.linalg.norm(strangers[20])
+    means = [task.x[0, task.y == k] for k in range(4)]
+    means = [(m / np.linalg.norm(m, axis=1, keepdims=True)).mean(axis=0) for m in means]
+    cosines = [m @ z / np.linalg.norm(m) for m in means]
+    assert out.score(strangers[20:21], task.linear)[0] == pytest.approx(
+        max(cosines) - 0.75 * max(n @ z for n in negatives), abs=1e-5
+    )
+
+
+def test_prediction_sets_hold_the_label_as_often_as_asked_whatever_the_model():
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(400):  # probabilities that are far too sure
+        p = rng.dirichlet(np.full(6, 0.3), size=60)
+        y = np.array([rng.choice(6, p=(row**0.2) / (row**0.2).sum()) for row in p])
+        threshold = set_threshold(p[np.arange(59), y[:59]], np.ones(59), 0.9)
+        held.append(y[59] in prediction_sets(p[59:], threshold)[0])
+    assert 0.86 < np.mean(held) < 0.94
+    assert set_threshold(np.linspace(0.1, 1, 10), np.ones(10), 0.95) == 0.0  # ten images cannot say
 
 
 def test_a_class_without_images_refuses_nothing():

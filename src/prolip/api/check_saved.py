@@ -75,9 +75,11 @@ def held_out_of(tensors: dict[str, Array], task: Task) -> HeldOutPredictions:
 def check_out_of_distribution(out_of_distribution: OutOfDistribution, encoder: Encoder, classes: int) -> None:
     """Refuse class means for other classes or features."""
     out = out_of_distribution
-    shapes = [array.shape for array in (out.means, out.scores, out.unknown_scores)]
-    images = shapes[1][0] if len(shapes[1]) == 1 else 0
-    if not images or shapes != [(classes, len(encoder.head.weight)), (images,), (images,)]:
+    shapes, width = (
+        [array.shape for array in (out.means, out.negatives, out.scores)],
+        len(encoder.head.weight),
+    )
+    if shapes != [(classes, width), (len(out.negatives), width), (out.scores.size or 1,)]:
         raise SavedModelError(f"its out-of-distribution scores have the shapes {list(map(list, shapes))}")
 
 

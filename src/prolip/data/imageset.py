@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -10,11 +10,7 @@ from prolip.core.errors import InputError
 from prolip.core.names import normalize_label, normalize_name, spelled
 from prolip.io.files import readable
 
-NEGATIVES = (
-    "none of these",
-    "background",
-    "none",
-)  # classes of a test set whose images show none of the others
+NEGATIVES = ("none of these", "background", "none")  # labels of images that show none of the classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +56,17 @@ def class_names(raw: Iterable[str]) -> tuple[str, ...]:
     return tuple(seen)
 
 
+def is_negative(label: Any) -> bool:
+    """Return whether a label says that an image shows none of the classes.
+
+    Examples
+    --------
+    >>> is_negative("None_of_these"), is_negative("_none"), is_negative("nonesuch")
+    (True, True, False)
+    """
+    return str(label).replace("_", " ").strip().lower() in NEGATIVES
+
+
 def name_key(name: str) -> str:
     """Return a name without case, underscores, hyphens and spaces, to compare spellings."""
     return name.lower().replace("_", "").replace("-", "").replace(" ", "")
@@ -76,6 +83,7 @@ class ImageSet:
     split: str | None = None  # "train", "val" or "test", where the source has splits
     # One per image: images of one group (an animal, a day, a camera) are alike, and stay in one fold.
     groups: tuple[str, ...] | None = None
+    negatives: tuple[Any, ...] = ()  # further images, which show none of the classes
 
     def __post_init__(self) -> None:
         if self.groups is not None and len(self.groups) != len(self.images):
@@ -117,21 +125,6 @@ class ImageSet:
             labels=[self.labels[i] for i in indices],
             groups=None if self.groups is None else tuple(self.groups[i] for i in indices),
         )
-
-    def separate_negatives(self, known: Collection[Any] = ()) -> tuple[ImageSet, list[Any]]:
-        """Return the images of classes, and the images of nothing: those of a class named as in NEGATIVES.
-
-        A name among the classes of a model, `known`, is a class.
-        """
-        names = [str(name).lower().replace("_", " ").strip() for name in self.classes]
-        keep = [k for k, name in enumerate(names) if name not in NEGATIVES or self.classes[k] in known]
-        number = {label: k for k, label in enumerate(keep)}
-        of_classes = self.subset([i for i, label in enumerate(self.labels) if label in number])
-        labels, classes = [number[label] for label in of_classes.labels], [self.classes[k] for k in keep]
-        negatives = [
-            image for image, label in zip(self.images, self.labels, strict=True) if label not in number
-        ]
-        return replace(of_classes, labels=labels, classes=classes), negatives
 
     def counts(self) -> dict[Any, int]:
         """Return the number of images of each class."""

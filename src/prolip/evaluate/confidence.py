@@ -32,9 +32,14 @@ class Confidence:
         return f"Confidence(temperature {self.temperature:.3g}, held-out accuracy {accuracy})"
 
     @classmethod
-    def of(cls, fitted: Fitted, task: Task, held_out: HeldOutPredictions) -> Confidence:
-        """Calibrate on the predictions of a fit for held-out images."""
-        out_of_distribution = OutOfDistribution.of(task)
+    def of(
+        cls, fitted: Fitted, task: Task, held_out: HeldOutPredictions, negatives: Array | None = None
+    ) -> Confidence:
+        """Calibrate on the predictions of a fit for held-out images.
+
+        `negatives` are those of `OutOfDistribution`.
+        """
+        out_of_distribution = OutOfDistribution.of(task, negatives)
         if not len(held_out):
             temperature = 1.0
             if isinstance(fitted, Projected) and fitted.fit_scale is None:
