@@ -57,17 +57,6 @@ def test_a_subset_keeps_the_classes(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["None of these", "background", "_none"])
-def test_images_of_nothing_are_separated(tmp_path, name):
-    fill(tmp_path, "cat/1.jpg", "dog/3.jpg", "zebra/4.jpg", f"{name}/2.jpg", f"{name}/5.jpg")
-    images, negatives = read_images(tmp_path, group_by="parent").separate_negatives(["cat", "dog"])
-    assert (images.classes, images.labels) == (["cat", "dog", "zebra"], [0, 1, 2])
-    assert (names_of(images), len(images.groups)) == (["1.jpg", "3.jpg", "4.jpg"], 3)
-    assert [path.name for path in negatives] == ["2.jpg", "5.jpg"]
-    everything, negatives = read_images(tmp_path).separate_negatives([name])
-    assert (len(everything), len(everything.classes), negatives) == (5, 4, [])
-
-
 # --- groups
 
 

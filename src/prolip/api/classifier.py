@@ -165,6 +165,19 @@ class FewShotClassifier(Parameters):
         rows[extraction.kept] = predictions.labels
         return rows
 
+    def predict_set(self, images: Any, coverage: float = 0.95) -> list[list[Any]]:
+        """Return the classes of each image that contain the right one with this frequency, best first.
+
+        That is measured on held-out training images, and holds for images like these; with few of them, sets
+        have many classes. An image that was skipped has no class.
+        """
+        model, extraction, count = self._extract(images)
+        predictions = prediction.predict(model, extraction.features[0], PredictOptions(coverage=coverage))
+        rows: list[list[Any]] = [[] for _ in range(count)]
+        for i, columns in zip(extraction.kept, predictions.sets or (), strict=True):
+            rows[i] = [model.classes[k] for k in columns]
+        return rows
+
     def top_k(self, images: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
         """Return the k most probable classes of each image with their probabilities, best first."""
         model, extraction, count = self._extract(images)

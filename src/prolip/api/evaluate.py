@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Report(Tabular):
     held_out: Array  # which of them were predicted by a fit that did not see them, [n]
     groups: Array  # of near-copies among the images that the model was fitted on; others are alone, [n]
     skipped: list[tuple[str, str]]  # (image, reason) of images that could not be read
+    negatives: Array | None = None  # whether each image of none of the classes is rejected, [j]
 
     @cached_property
     def predictions(self) -> Predictions:
@@ -71,6 +72,8 @@ class Report(Tabular):
             weights=group_weights(self.groups, self.y),
             share=share,
             duplicates=int(self.in_support.sum()),
+            negatives=None if self.negatives is None else len(self.negatives),
+            negatives_rejected=None if self.negatives is None else float(self.negatives.mean()),
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -163,7 +166,12 @@ def evaluate_images(
     require_known(images, model.classes)
     extraction = encode(model.encoder, images.images, reading, progress=progress)
     require_every_class(images, [images.labels[i] for i in extraction.kept])
-    return evaluate_features(model, images, extraction, held_out=held_out)
+    report = evaluate_features(model, images, extraction, held_out=held_out)
+    if not images.negatives:
+        return report
+    negatives = encode(model.encoder, images.negatives, reading)
+    rejected = np.array(predict(model, negatives.features[0]).is_rejected)
+    return replace(report, negatives=rejected, skipped=[*report.skipped, *negatives.bad])
 
 
 def evaluate_features(

@@ -27,6 +27,7 @@ from prolip.data import ImageSet, sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.near_copies import SIGNATURE_SIDE, merge, near_copy_groups, open_signature
+from prolip.evaluate.out_of_distribution import directions
 from prolip.features import Extraction
 from prolip.io.progress import Progress, counted
 from prolip.methods import create
@@ -94,9 +95,17 @@ def read_support(
     sample = images.subset(sample_few_shot(images.labels, recipe.shots, recipe.seed))
     extraction = encode(encoder, sample.images, reading, range(recipe.views), progress)
     support = make_support(encoder, recipe, sample, extraction)
+    support = replace(support, negatives=encode_negatives(encoder, images, reading))
     if copies := len(extraction.hashes) - len(support.hashes):
         warnings.warn(f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4)
     return support
+
+
+def encode_negatives(encoder: Encoder, images: ImageSet, reading: ReadOptions) -> Array | None:
+    """Return the directions [j, Do] of images of none of the classes; None without any."""
+    if not images.negatives:
+        return None
+    return directions(encode(encoder, images.negatives, reading).features[0], encoder.head)
 
 
 def make_support(
@@ -117,7 +126,8 @@ def make_support(
     groups = merge(_near_copy_groups(x[0], y, new.images), groups)
     task = make_task(encoder, x, y, recipe.class_text(encoder, images.classes), groups)
     new_hashes = tuple(extraction.hashes[i] for i in fresh)
-    return Support(hashes + new_hashes, task, tuple(extraction.bad))
+    negatives = None if old is None else old.negatives
+    return Support(hashes + new_hashes, task, tuple(extraction.bad), negatives)
 
 
 def fit_support(
@@ -131,7 +141,7 @@ def fit_support(
     method, task = recipe.create(), support.require_task()
     if recipe.calibrate:
         fitted, held_out = method.fit_held_out(task, progress, recipe.seed)
-        confidence = Confidence.of(fitted, task, held_out)
+        confidence = Confidence.of(fitted, task, held_out, support.negatives)
     else:
         fitted, confidence = method.fit(task, progress), Confidence()
     report = {
@@ -142,6 +152,7 @@ def fit_support(
         "images": task.n,
         "near_copies": int((task.weights < 1).sum()),
         "independent": task.independent,
+        "negatives": 0 if support.negatives is None else len(support.negatives),
         "shots": task.shots,
         "views": task.views,
     }

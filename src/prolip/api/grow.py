@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from prolip.api.fit import fit_support, make_support
+import numpy as np
+
+from prolip.api.fit import encode_negatives, fit_support, make_support
 from prolip.api.inputs import ReadOptions, encode
 from prolip.api.model import AdaptedModel
 from prolip.core import HeldOutPredictions, UsageError
@@ -36,15 +38,19 @@ def add_images(
     names = [normalize_name(name) for name in names]
     images = replace(images, classes=images.classes + [name for name in names if name not in images.classes])
     recipe.names_in_prompts(images.classes)  # refuses names before any image is encoded
-    extraction = encode(encoder, images.images, reading, range(recipe.views), progress)
-    support = make_support(encoder, recipe, images, extraction, old)
-    added = len(support.hashes) - len(model.support.hashes)
-    if not added:
+    support, duplicates, skipped = model.support, 0, 0
+    if len(images) or not images.negatives:
+        extraction = encode(encoder, images.images, reading, range(recipe.views), progress)
+        support = make_support(encoder, recipe, images, extraction, old)
+        duplicates = len(extraction.hashes) - len(support.hashes) + len(model.support.hashes)
+        skipped = len(extraction.bad)
+    if (negatives := encode_negatives(encoder, images, reading)) is not None:
+        known = [] if support.negatives is None else [support.negatives]
+        support = replace(support, negatives=np.unique(np.concatenate([*known, negatives]), axis=0))
+    elif len(support.hashes) == len(model.support.hashes):
         raise UsageError("all of these images are in the model already")
     grown = fit_support(encoder, recipe, images.classes, support)
-    return grown, _changes(
-        model, grown, duplicates=len(extraction.hashes) - added, skipped=len(extraction.bad)
-    )
+    return grown, _changes(model, grown, duplicates, skipped)
 
 
 def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from prolip.core.arrays import to_python_scalar
 from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.files import refuse_url
+from prolip.data.imageset import is_negative
 from prolip.data.inputs import images_in, is_source
 from prolip.encoders import Encoder
 from prolip.features import Extraction, FeatureStore, extract
@@ -78,7 +80,7 @@ def read_labelled(
 
     `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
     others may follow. `groups` has the group of each image; `columns` are `image_column` and `label_column`
-    of `read_images`.
+    of `read_images`. Images whose label is one of NEGATIVES are no class: they become `negatives`.
     """
     images, labels = split_labels(images, labels)
     if labels is None and not isinstance(images, ImageSet):
@@ -100,9 +102,19 @@ def read_labelled(
         labels = [normalize_label(to_python_scalar(label)) for label in labels]
         if len(images) != len(labels) or not images:
             raise InputError(f"{len(images)} images and {len(labels)} labels: each image needs one label")
-    y, known_classes = number_labels(labels, classes)
     own = own if groups is None else tuple(str(to_python_scalar(group)) for group in groups)
-    return ImageSet(images, y, known_classes, split=images_split, groups=own)
+    if own is not None and len(own) != len(images):
+        raise InputError(f"{len(images)} images but {len(own)} groups")
+    of_class = [label in classes or not is_negative(label) for label in labels]
+    y, known_classes = number_labels(list(itertools.compress(labels, of_class)), classes)
+    return ImageSet(
+        list(itertools.compress(images, of_class)),
+        y,
+        known_classes,
+        split=images_split,
+        groups=None if own is None else tuple(itertools.compress(own, of_class)),
+        negatives=tuple(image for image, kept in zip(images, of_class, strict=True) if not kept),
+    )
 
 
 def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from prolip import methods
 from prolip.api.recipe import Recipe
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task, Text, UsageError
@@ -11,6 +13,7 @@ from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
+from prolip.evaluate.prediction_sets import set_threshold
 from prolip.methods.selection import cross_validate
 
 
@@ -21,6 +24,7 @@ class Support:
     hashes: tuple[bytes, ...]  # SHA-256 of each image's content
     task: Task | None  # features, labels and class texts; None if a model has no images, or no features
     skipped: tuple[tuple[str, str], ...] = ()  # (image, reason) of images that could not be read
+    negatives: Array | None = None  # directions [j, Do] of images of none of the classes (OutOfDistribution)
 
     def require_task(self) -> Task:
         """Return the task; refuse a model that was saved without it."""
@@ -105,6 +109,12 @@ class AdaptedModel:
             )
         threshold = out_of_distribution.threshold(false_reject)
         return out_of_distribution.reject(x, self.encoder.head, best, threshold)
+
+    def set_threshold(self, coverage: float) -> float:
+        """Return the least probability of a class in a prediction set, from held-out training images."""
+        task, held_out = self.task(), self.held_out()
+        p = softmax(held_out.logits / self.confidence.temperature)[np.arange(len(held_out)), held_out.y]
+        return set_threshold(p, task.weights[held_out.images], coverage)
 
     def zero_shot(self) -> Projected:
         """Return the model before the fit, with the same class texts."""

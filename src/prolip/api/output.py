@@ -33,14 +33,14 @@ LONGEST_NAME = 80  # characters of a folder: file systems allow 255 bytes
 class PredictionFile:
     """A new .csv or .jsonl file of predictions, or one that grows; `done` has the images in it."""
 
-    def __init__(self, path: Path, top: int = 1, append: bool = False) -> None:
+    def __init__(self, path: Path, top: int = 1, append: bool = False, sets: bool = False) -> None:
         if path.suffix.lower() not in FORMATS:
             raise UsageError(f"predictions go to .csv or .jsonl, not to {path.name}")
         if os.path.lexists(path) and not append:
             raise UsageError(f"{path} exists: name another file, or append to it")
         self.path, self.append, self.is_csv = path, append, path.suffix.lower() == ".csv"
         ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
-        self.columns = ["image", "class", "probability", "rejected", *ranks]
+        self.columns = ["image", "class", "probability", "rejected", *["set"] * sets, *ranks]
         self.done = self._read() if path.exists() else set()
         self._file: TextIO | None = None
 
@@ -68,6 +68,7 @@ class PredictionFile:
     def _cells(self, row: dict[str, Any]) -> list[Any]:
         for rank, other in enumerate(row["top"][1:], 2):
             row = {**row, f"class_{rank}": other["class"], f"probability_{rank}": other["probability"]}
+        row = {**row, "set": "; ".join(map(str, row.get("set", ())))}
         cells = [row.get(column) for column in self.columns]
         return [str(cell).lower() if isinstance(cell, bool) else cell for cell in cells]
 

@@ -16,6 +16,7 @@ from prolip.api.model import AdaptedModel
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
+from prolip.evaluate.prediction_sets import prediction_sets
 from prolip.features import NoImagesError
 from prolip.io.progress import Progress
 
@@ -31,6 +32,7 @@ class PredictOptions:
     top: int = 1  # number of classes to rank
     reject: bool = False  # whether out-of-distribution images get the class None, not only the mark
     false_reject: float = FALSE_REJECT
+    coverage: float | None = None  # of prediction sets, where they are asked for
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -46,6 +48,7 @@ class Predictions:
     rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not known
     top: int = 1  # number of classes that `ranking` and `to_json` have
     reject: bool = False  # whether the class of those is None
+    sets: list[list[int]] | None = None  # columns of the classes of each prediction set
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -87,6 +90,8 @@ class Predictions:
             if self.rejected is not None:
                 answer["rejected"] = bool(self.rejected[i])
                 answer["class"] = None if self.reject and answer["rejected"] else answer["class"]
+            if self.sets is not None:
+                answer["set"] = [self.classes[k] for k in self.sets[i]]
             rows.append({**answer, "top": ranked})
         return rows
 
@@ -108,7 +113,10 @@ def predict(
     rejected = None
     if options.reject or model.confidence.out_of_distribution is not None:
         rejected = model.rejects(x, probabilities.argmax(axis=1), options.false_reject)
-    return Predictions(model.classes, probabilities, rejected, options.top, options.reject)
+    sets = None
+    if options.coverage is not None:
+        sets = prediction_sets(probabilities, model.set_threshold(options.coverage))
+    return Predictions(model.classes, probabilities, rejected, options.top, options.reject, sets)
 
 
 @dataclass(frozen=True, eq=False)

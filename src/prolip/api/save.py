@@ -152,9 +152,9 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
             raise SavedModelError(f"its support set has {task.views} views of {task.n} images")
         if "held_out" in saved.support:
             confidence = replace(confidence, held_out=check_saved.held_out_of(saved.support, task))
-    return AdaptedModel(
-        encoder, recipe, fitted, classes, text, confidence, Support(hashes, task), config["fit"]
-    )
+    out = confidence.out_of_distribution
+    support = Support(hashes, task, negatives=None if out is None else out.negatives)
+    return AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
 
 
 def export(

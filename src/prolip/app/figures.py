@@ -43,6 +43,7 @@ class TrainingSet:
     classes: tuple[str, ...]  # ids of classes: those that have such an image, then those by name alone, [K]
     x: Array  # features [n, width]
     y: Array  # labels [n], indices into `classes`
+    negatives: Array  # features [j, width] of the images in classes that are named as in NEGATIVES
 
     @classmethod
     def of(cls, state: State, features: Mapping[str, Array]) -> TrainingSet:
@@ -52,12 +53,17 @@ class TrainingSet:
             for key, row in state.images.items()
             if row.label is not None and not (row.test or row.machine) and key in features
         }
-        present = set(labels.values())
-        classes = sorted(state.ordered_classes(), key=lambda key: key not in present)
-        index = {key: k for k, key in enumerate(classes)}
-        y = np.array([index[label] for label in labels.values()], np.int64)
-        x = np.stack([features[key] for key in labels]) if labels else np.zeros((0, 1), np.float32)
-        return cls(tuple(labels), tuple(classes), x, y)
+        nothing = set(state.negative_classes())
+        images = [key for key, label in labels.items() if label not in nothing]
+        present = {labels[key] for key in images}
+        classes = [key for key in state.ordered_classes() if key not in nothing]
+        classes.sort(key=lambda key: key not in present)
+        y = np.array([classes.index(labels[key]) for key in images], np.int64)
+        x, negatives = (
+            np.stack([features[key] for key in keys]) if keys else np.zeros((0, 1), np.float32)
+            for keys in (images, sorted(labels.keys() - images))
+        )
+        return cls(tuple(images), tuple(classes), x, y, negatives)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +115,7 @@ def training_figures(snapshot: TrainedSnapshot) -> dict[str, Any]:
         "label_errors": {key: found for key, found in label_errors.items() if not state.images[key].checked},
         "predictions": _predictions(snapshot, model, snapshot.unlabelled()[:MAX_PREDICTIONS]),
         "test": _test_figures(snapshot, model),
+        "negatives": state.negative_classes(),
     }
 
 
@@ -119,7 +126,11 @@ def _test_figures(snapshot: TrainedSnapshot, model: AdaptedModel) -> dict[str, A
     if not images:
         return None
     predictions = _predictions(snapshot, model, images)
-    right = sum(predictions[key][0] == rows[key].label for key in images)
+    negatives = snapshot.state.negative_classes()
+    right = sum(
+        none if rows[key].label in negatives else best == rows[key].label
+        for key, (best, _, none) in predictions.items()
+    )
     interval = wilson(right, len(images))
     return {"accuracy": right / len(images), "interval": interval, "predictions": predictions}
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from prolip.data.imageset import is_negative
+
 
 @dataclass(frozen=True)
 class ClassRow:
@@ -94,6 +96,10 @@ class State:
     def ordered_classes(self) -> list[str]:
         """List the ids of the classes, oldest first."""
         return sorted(self.classes, key=int)
+
+    def negative_classes(self) -> list[str]:
+        """List the ids of classes whose images show none of the others."""
+        return [key for key, row in self.classes.items() if is_negative(row.name)]
 
 
 def _put(table: dict[str, Any], rows: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ from prolip.core import ProlipError, Text
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.evaluate.near_copies import near_copy_groups, open_signature
+from prolip.evaluate.out_of_distribution import directions
 
 # Times are in seconds.
 RETRY_PAUSE = 10.0  # after a failure, such as a full disk
@@ -166,7 +167,8 @@ class Trainer:
         task = make_task(encoder, training.x[None], training.y, text, groups)
         hashes = tuple(bytes.fromhex(image) for image in training.images)
         recipe = replace(self.recipe, prompt_names={row.name: row.prompt_name for row in rows if row.text})
-        return fit_support(encoder, recipe, names, Support(hashes, task))
+        negatives = directions(training.negatives, encoder.head) if len(training.negatives) else None
+        return fit_support(encoder, recipe, names, Support(hashes, task, negatives=negatives))
 
     def _signature(self, image: str) -> Array:
         if image not in self._signatures:

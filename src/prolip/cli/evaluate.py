@@ -81,6 +81,11 @@ def _show(figures: Figures) -> None:
         f"(at temperature 1: {percent(figures.calibration_error_before)} %, "
         f"by chance alone {percent(figures.calibration_error_floor)} %)"
     )
+    if figures.negatives:
+        console().print(
+            f"of {counted(figures.negatives)} of none of the classes, "
+            f"{percent(figures.negatives_rejected)} % are recognised as none of these"
+        )
 
 
 def _per_image(labelled: Report) -> list[dict[str, Any]]:

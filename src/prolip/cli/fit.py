@@ -191,6 +191,7 @@ def _report(clf: FewShotClassifier, source: str | None, out: Path) -> None:
         ["classes", ", ".join(map(str, clf.model_.classes)) if source is None else f"{info['classes']}"],
         ["images", _images(counts)],
         *_near_copies(info),
+        *([["", f"and {info['negatives']} of none of these"]] if info.get("negatives") else []),
         *([["method", _describe(info)], ["fit", f"{info['seconds']:.2f} s"]] if OUTPUT.get().verbose else []),
         *_unlabelled(info.get("unlabelled")),
         ["accuracy", _held_out(held_out.figures)],

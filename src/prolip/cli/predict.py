@@ -41,6 +41,10 @@ MAX_TOP = 100_000  # classes; a model with fewer shows all that it has
     help="With --reject: the fraction of images of the classes that may be rejected.",
 )  # fmt: skip
 @option(
+    "--set", "coverage", type=FRACTION, metavar="P",
+    help="Show the classes that contain the right one with this frequency, such as 0.95.",
+)  # fmt: skip
+@option(
     "--sort-into", type=PATH, metavar="DIR",
     help="Copy each image into a folder for its class; with --reject, into none-of-these too.",
 )  # fmt: skip
@@ -58,6 +62,7 @@ def predict(
     append: bool,
     reject: bool,
     false_reject: float | None,
+    coverage: float | None,
     sort_into: Path | None,
     unsure: float | None,
     settings: dict[str, Any],
@@ -86,12 +91,12 @@ def predict(
     clf = saved.load(settings)
     classes = clf.model_.classes
     rate = FALSE_REJECT if false_reject is None else false_reject
-    run = clf.prediction_run(PredictOptions(top, reject, rate))
+    run = clf.prediction_run(PredictOptions(top, reject, rate, coverage))
     sorter = None
     if sort_into is not None:
         named_sources = [existing(source) for source in sources if source != "-"]
         sorter = Sorter.of(sort_into, named_sources, classes, unsure or 0.0)
-    file = None if out is None else PredictionFile(out, min(top, len(classes)), append)
+    file = None if out is None else PredictionFile(out, min(top, len(classes)), append, coverage is not None)
     named, total = _named(sources, tables)
     if file is None and sorter is None:
         with bar("encoding") as progress:
@@ -211,5 +216,6 @@ def _show(found: list[dict[str, Any]]) -> None:
         ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in row["top"])
         if row.get("rejected"):
             ranked = f"none of these ({ranked})" if row["class"] is None else f"{ranked} (none of these?)"
-        rows.append([str(row["image"]), ranked])
-    table(None, ["image", "class, probability in %"], rows, right=9)
+        rows.append([str(row["image"]), ranked, *[", ".join(map(str, row["set"]))] * ("set" in row)])
+    columns = ["image", "class, probability in %", *["set"] * ("set" in found[0] if found else False)]
+    table(None, columns, rows, right=9)

@@ -24,7 +24,7 @@ _ON_CARDS = ["accuracy", "zero_shot_accuracy", "per_class", "calibration_error",
 class Figures:
     """Figures of predictions for labelled images; `None` where a saved model has no such figure.
 
-    `rejected`, `classes`, `skipped` and `duplicates` say more about an evaluation on test images.
+    Those from `rejected` on say more about an evaluation on test images.
     """
 
     images: int = 0  # number of images; without any, there are no other figures
@@ -44,6 +44,8 @@ class Figures:
     classes: tuple[Any, ...] | None = None
     skipped: int | None = None  # images that could not be read
     duplicates: int | None = None  # images that the model was fitted on
+    negatives: int | None = None  # images of none of the classes
+    negatives_rejected: float | None = None  # fraction of them
 
     @classmethod
     def of(

@@ -185,6 +185,8 @@ class ClassCard extends HTMLElement {
     const [tests, machine] = [of("test"), of("machine")];
     if (tests) parts.push(` (${tests} for testing)`);
     if (machine) parts.push(` (${machine} labelled by the model)`);
+    if (store.figures.negatives?.includes(this.dataset.key))
+      return [...parts, " of none of the classes: they teach what “none of these” is"];
     const training = members.length - tests - machine;
     if (!measured)
       return [...parts, store.figures.ready && training < 2 ? ": one more, and it can be measured" : ""];
