@@ -56,9 +56,9 @@ def test_an_evaluation_counts_how_many_of_them_are_rejected(fitted, prolip, tmp_
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i, image in enumerate(images):
             image.save(tmp_path / "photos" / name / f"{i}.png")
-    figures = fitted.evaluate(tmp_path / "photos")
-    assert (figures["images"], figures["negatives"]) == (9, 20)
-    assert figures["negatives_rejected"] == pytest.approx(rejected(fitted), abs=0.051)
+    figures = fitted.report(tmp_path / "photos").figures
+    assert (figures.images, figures.negatives) == (9, 20)
+    assert figures.negatives_rejected == pytest.approx(rejected(fitted), abs=0.051)
 
 
 def test_a_prediction_set_has_the_classes_down_to_the_threshold_of_held_out_labels(fitted, prolip, tmp_path):

@@ -64,7 +64,7 @@ def is_negative(label: Any) -> bool:
     >>> is_negative("None_of_these"), is_negative("_none"), is_negative("nonesuch")
     (True, True, False)
     """
-    return str(label).replace("_", " ").strip().lower() in NEGATIVES
+    return isinstance(label, str) and label.replace("_", " ").strip().lower() in NEGATIVES
 
 
 def name_key(name: str) -> str:
