@@ -210,7 +210,7 @@ def number_labels(labels: list[Any], classes: Iterable[Any]) -> tuple[list[int],
     if other := next((name for name in known if not isinstance(name, (str, int, float))), None):
         raise InputError(f"labels must be names or numbers, got {other!r}")
     if len(known) < 2:
-        raise InputError(f"at least two classes are needed, got one: {known[0]!r}")
+        raise InputError(f"at least two classes are needed, got {known}")
     position = {name: k for k, name in enumerate(known)}
     return [position[label] for label in labels], known
 

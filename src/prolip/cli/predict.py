@@ -211,11 +211,12 @@ def _show(found: list[dict[str, Any]]) -> None:
     if OUTPUT.get().json:
         print_json(found)
         return
-    rows = []
+    rows, columns = [], ["image", "class, probability in %"]
+    if found and "set" in found[0]:
+        columns.append("set")
     for row in found:
         ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in row["top"])
         if row.get("rejected"):
             ranked = f"none of these ({ranked})" if row["class"] is None else f"{ranked} (none of these?)"
-        rows.append([str(row["image"]), ranked, *[", ".join(map(str, row["set"]))] * ("set" in row)])
-    columns = ["image", "class, probability in %", *["set"] * ("set" in found[0] if found else False)]
+        rows.append([str(row["image"]), ranked, *([", ".join(map(str, row["set"]))] if "set" in row else [])])
     table(None, columns, rows, right=9)
