@@ -111,7 +111,7 @@ machine = options.group("machine", Machine)
 def _number(text: str, what: str) -> int:
     from prolip.core.errors import UsageError
 
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise UsageError(f"--{what}: {text!r} is not a number from 1 on")
     return int(text)
 
