@@ -15,7 +15,7 @@ from prolip.core.arrays import cross_entropy
 from prolip.encoders import load
 from prolip.encoders.open_clip_torch import open_towers
 from prolip.io.environment import MissingPackageError
-from prolip.research.catalogue.parameters import rn50, vit_norms
+from prolip.research.catalogue.parameters import TOWER_PARAMETERS, VIT_TOWER
 from prolip.research.towers import training
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.lora_layers import SeparateAttention, inject
@@ -269,7 +269,7 @@ def test_a_method_says_what_an_encoder_lacks(encoders):
 
 
 def test_parameters_inside_towers_are_those_of_the_architectures():
-    """Counted by formulas, and by torch on open_clip's models with random weights."""
+    """Counted by torch on open_clip's models."""
     import open_clip
 
     def size(module):
@@ -278,7 +278,13 @@ def test_parameters_inside_towers_are_those_of_the_architectures():
     def norms(model, kind):
         return sum(size(module) for module in model.modules() if isinstance(module, kind))
 
-    resnet = open_clip.create_model("RN50").visual
-    assert (rn50().total, rn50().pooling) == (size(resnet), size(resnet.attnpool))
-    assert rn50().norms == norms(resnet, torch.nn.BatchNorm2d)
-    assert vit_norms() == norms(open_clip.create_model("ViT-B-16"), torch.nn.LayerNorm)
+    with torch.device("meta"):
+        rn50, vit = (open_clip.CLIP(**open_clip.get_model_config(name)) for name in ("RN50", "ViT-B-16"))
+    resnet = rn50.visual
+    assert TOWER_PARAMETERS["Full fine-tuning, RN50"] == size(resnet)
+    assert TOWER_PARAMETERS["Last layer, RN50"] == size(resnet.attnpool)
+    assert TOWER_PARAMETERS["BatchNorm, RN50"] == norms(resnet, torch.nn.BatchNorm2d)
+    assert TOWER_PARAMETERS["LayerNorm, ViT-B/16"] == norms(vit, torch.nn.LayerNorm)
+    for name, shared in (("MaPLe ‡, ViT-B/16", False), ("MaPLe †, ViT-B/16", True)):
+        assert TOWER_PARAMETERS[name] == size(Coupling(2, 9, 512, 768, shared=shared))
+    assert size(vit.visual) == VIT_TOWER

@@ -74,7 +74,7 @@ def test_tpt_with_one_view_and_no_selection_is_plain_entropy_descent(encoder, le
     towers = encoder.towers()
     words = phrase_embedding(encoder, towers, "a photo of a", "red")
     words = to_torch(start.context) if learned else words
-    prompts = Layout(len(words), "end").prompts(encoder, task.text.classes)
+    prompts = Layout(len(words)).prompts(encoder, task.text.classes)
     for i in range(3):
         z = to_torch(unit_rows(encoder.head(x[0, i])))
         context = torch.nn.Parameter(words.clone())

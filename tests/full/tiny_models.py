@@ -120,6 +120,14 @@ def tower_task(encoder, scale=10.0, template="a photo of a {}."):
     pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
     text = encoder.text(CLASSES, [template])
     task = TowerTask(
-        encoder.encode(pixels), y, text, encoder.head, scale, None, encoder, (template,), tuple(pictures)
+        encoder.encode(pixels),
+        y,
+        text,
+        encoder.head,
+        scale,
+        None,
+        (template,),
+        tuple(pictures),
+        encoder=encoder,
     )
     return task, pixels

@@ -115,9 +115,9 @@ def problems(kind: str) -> Iterator[TowerProblem]:
         others = [[encoder.preprocess.augment(p, rng) for p in pictures] for _ in range(views - 1)]
         crops = np.stack([centres, *(np.stack(view) for view in others)])
         x = np.stack([encoder.encode(view) for view in crops])
-        rest = (text, encoder.head, SCALE, None, encoder, (template,))
-        task = TowerTask(x, labels, *rest, tuple(pictures))
-        validation = TowerTask(encoder.encode(held[1]), held[2], *rest, tuple(held[0]))
+        rest = (text, encoder.head, SCALE, None, (template,))
+        task = TowerTask(x, labels, *rest, tuple(pictures), encoder=encoder)
+        validation = TowerTask(encoder.encode(held[1]), held[2], *rest, tuple(held[0]), encoder=encoder)
         name = f"{kind}, {shots} shots, {views} views"
         yield TowerProblem(name, task, validation, model, crops, pixels, y)
 

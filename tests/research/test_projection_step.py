@@ -7,7 +7,6 @@ from closeness import assert_close
 from prolip.core import Head, InputError, Projected, Text, UsageError
 from prolip.core.arrays import softmax
 from prolip.core.errors import UnknownNameError
-from prolip.encoders import Preprocess
 from prolip.research.towers import test_time
 
 
@@ -78,16 +77,8 @@ def test_entropy_of_a_certain_prediction_has_no_nan():
     assert test_time.entropy(np.array([[1.0, 0.0]])).item() == 0
 
 
-def test_views_are_small_crops():
-    preprocess = Preprocess(224, (0.5,) * 3, (0.5,) * 3)
-    views = test_time.view_preprocess(preprocess)
-    assert (views.view_area, views.view_interpolation) == (0.08, "bilinear")
-
-
 def test_wrong_use_raises():
     x, start = problem("plain")
-    with pytest.raises(InputError):
-        test_time.TestTimeProLIP().logits(x, start)
     with pytest.raises(UnknownNameError):
         test_time.create("tent")
     with pytest.raises(UsageError):

@@ -8,7 +8,7 @@ import pytest
 
 from prolip.core.errors import UnknownNameError
 from prolip.research.catalogue import EXPERIMENTS
-from prolip.research.catalogue.parameters import tower_parameters
+from prolip.research.catalogue.parameters import TOWER_PARAMETERS
 from prolip.research.catalogue.published import published
 
 PAPER = json.loads(files("prolip.research.catalogue").joinpath("published.json").read_text("utf-8"))
@@ -141,7 +141,7 @@ def test_parameters_are_products():
 
 def test_parameters_inside_towers_are_those_of_the_paper():
     """MaPLe's smallest form is 0.403 by its formula; the paper says 0.41."""
-    for name, count in tower_parameters().items():
+    for name, count in TOWER_PARAMETERS.items():
         assert abs(count / 1e6 - published("tower_parameters").value(name, "millions")) <= 0.0075, name
 
 

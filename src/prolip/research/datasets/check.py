@@ -45,13 +45,13 @@ def check_dataset(dataset: Dataset, root: Path) -> DatasetCheck:
 def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
     problems: list[str] = []
     counts: dict[str, int] = {}
-    existing = _ExistingFiles()
     for split, expected in dataset.sizes.items():
         images = benchmark.splits.get(split)
         if images is None:
             problems.append(f"the {split} split is missing; {expected:,} images are expected")
             continue
-        absent = [path for path in images.images if path not in existing]
+        files = {folder: _files(folder) for folder in {path.parent for path in images.images}}
+        absent = [path for path in images.images if path.name not in files[path.parent]]
         counts[split] = len(images) - len(absent)
         if len(images) != expected:
             problems.append(f"{split} has {len(images):,} images, a complete copy has {expected:,}")
@@ -66,16 +66,6 @@ def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
     )
 
 
-class _ExistingFiles:
-    """Existing files: each folder is listed once, which is much faster than a call for each file."""
-
-    def __init__(self) -> None:
-        self._folders: dict[Path, frozenset[str]] = {}
-
-    def __contains__(self, path: Path) -> bool:
-        if path.parent not in self._folders:
-            try:
-                self._folders[path.parent] = frozenset(file.name for file in os.scandir(path.parent))
-            except OSError:
-                self._folders[path.parent] = frozenset()
-        return path.name in self._folders[path.parent]
+def _files(folder: Path) -> set[str]:
+    """Return the files of a folder: listing it is much faster than asking for each of them."""
+    return {file.name for file in os.scandir(folder)} if folder.is_dir() else set()

@@ -7,29 +7,15 @@ encoder has none.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from prolip.core import Fitted, Head, Task, Text
-from prolip.core.arrays import Array, as_features, unit_rows
+from prolip.core import Head, Projected, Task
+from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
-from prolip.methods.classifiers import products
 from prolip.methods.prolip import Projection
 from prolip.methods.registry import register
-
-
-@dataclass(frozen=True, eq=False)
-class Embedded(Fitted):
-    """logits = s normalize(head(x)) T', with any head."""
-
-    head: Head
-    text: Text
-    scale: float
-
-    def logits(self, x: Any) -> Array:
-        """Scores [m, K]."""
-        return self.scale * products(unit_rows(self.head(as_features(x, "features"))), self.text.rows)
 
 
 @register
@@ -52,7 +38,7 @@ class ProLIPBias(Projection):
         x = np.concatenate([task.x[..., :at], ones, task.x[..., at:]], axis=2)
         return task.with_features(x, Head(np.vstack([head.weight, bias]), residual=head.residual))
 
-    def place(self, task: Task, weight: Array) -> Embedded:  # type: ignore[override]
+    def place(self, task: Task, weight: Array) -> Projected:
         """Put W and b into the head."""
         head = Head(weight[:-1], weight[-1], task.linear.residual)
-        return Embedded(head, task.text, task.scale)
+        return Projected(head, task.text, task.scale)

@@ -10,7 +10,8 @@ flow through the text tower alone.
 
 Defaults are the authors': 16 words from N(0, 0.02), shared by all classes, in front of the name; SGD with
 momentum at 0.002, weight decay 5e-4, batches of 32; 50, 100 or 200 epochs for 1, 2 to 4, or more shots; a
-warm-up epoch, then a cosine. The paper's parameter count K x M x De is that of `class_specific=True`.
+warm-up epoch, then a cosine. The paper counts K x M x De parameters, for a
+context of each class.
 
 With a validation set the best epoch is used (the first of equals). ImageNet has 50 epochs in any setting.
 Their crops show 0.08 to 1 of the image, new ones in each epoch: `view_area=0.08` runs the image tower for
@@ -48,15 +49,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from prolip.core import InputError, Task, Text, UsageError
+from prolip.core import Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.core.errors import check_name
-from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
-    POSITIONS,
     Layout,
     Prompts,
     PromptTuning,
@@ -86,10 +85,6 @@ class CoOp(PromptTuning):
         The number of words M. None is 16, or the length of the phrase in `init`.
     init
         "random", or a phrase like "a photo of a".
-    class_specific
-        Learn a context for each class, instead of one for all.
-    position
-        The position of the class name among the words: "end", "middle" or "front".
     program
         The training recipe: "coop", or "lp++", that of LP++'s authors (SGD without momentum and weight decay,
         and 200 epochs unless `epochs` is given).
@@ -97,18 +92,15 @@ class CoOp(PromptTuning):
 
     contexts: int | None = None
     init: str = "random"
-    class_specific: bool = False
-    position: str = "end"
     program: str = "coop"
 
     name: ClassVar[str] = "coop"
     summary: ClassVar[str] = "learn the words around the class name, through the text tower"
-    size: ClassVar[str] = "M x De, or K x M x De class-specific"
+    size: ClassVar[str] = "M x De"
     needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_name("position", self.position, POSITIONS)
         check_name("program", self.program, ("coop", "lp++"))
         if self.contexts is not None and self.contexts < 1:
             raise UsageError(f"contexts must be 1 or more, got {self.contexts}")
@@ -159,13 +151,13 @@ class CoOp(PromptTuning):
         """Return a function that computes another gradient than the loss's own, or None."""
         return None
 
-    def views(self, task: TowerTask, encoder: Encoder) -> ImageViews:
+    def views(self, task: TowerTask) -> ImageViews:
         """Return the embeddings to train on, of unit length."""
 
         def embed(x: Array) -> Array:
             return unit_rows(task.linear(x))
 
-        return ImageViews(task, encoder, embed, lambda: embed(task.x), self.view_area, self.seed)
+        return ImageViews(task, task.encoder, embed, lambda: embed(task.x), self.view_area, self.seed)
 
 
 @register
@@ -265,7 +257,7 @@ class ContextProblem:
     task: TowerTask
     layout: Layout  # to build the same prompts with other class names
     prompts: Prompts
-    context: nn.Parameter  # [M, De] or [K, M, De]
+    context: nn.Parameter  # [M, De]
     views: ImageViews  # unit embeddings
     labels: Tensor
     teacher: Tensor  # hand-written text rows [K, D]
@@ -273,35 +265,22 @@ class ContextProblem:
     @classmethod
     def of(cls, method: CoOp, task: Task) -> ContextProblem:
         """Set up the problem of a method on a task."""
-        task, encoder, towers = method.open(task)
+        task, towers = method.open(task)
+        encoder, names = task.encoder, task.names
 
         from torch import nn
 
-        names = task.text.classes
-        assert names is not None
         start, fixed = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
-        if method.class_specific:
-            start = start.expand(len(names), -1, -1)
-        layout = Layout(start.shape[-2], method.position, fixed)
+        layout = Layout(len(start), fixed)
         prompts = layout.prompts(encoder, names, towers)
-        views = method.views(task, encoder)
+        views = method.views(task)
         arrays = (task.y, teacher_rows(task, getattr(method, "teacher", None)))
         labels, teacher = (to_torch(array, encoder.device) for array in arrays)
         return cls(task, layout, prompts, nn.Parameter(start.clone()), views, labels, teacher)
 
     def prompts_of(self, text: Text) -> Prompts:
         """Return the same prompts of other classes."""
-        names, encoder = text.classes, self.task.encoder
-        assert names is not None
-        assert encoder is not None
-        if names == self.task.text.classes:
-            return self.prompts
-        if self.context.ndim == 3:
-            raise InputError(
-                "a context was learned for each class, and other classes have none: class_specific=False "
-                "learns one for all"
-            )
-        return self.layout.prompts(encoder, names)
+        return self.layout.prompts(self.task.encoder, text.classes or ())
 
     def scores(self, rows: Tensor, z: Tensor) -> Tensor:
         """Compute scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""

@@ -39,7 +39,6 @@ from prolip import solvers
 from prolip.core import Task, Text
 from prolip.core.arrays import to_torch
 from prolip.core.capabilities import Capability
-from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
@@ -88,13 +87,13 @@ class FineTuning(TowerMethod):
 
     def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Train a copy of the towers; the encoder itself does not change."""
-        task, encoder, towers = self.open(task, copy=True)
+        task, towers = self.open(task, copy=True)
         trained = self.choose(towers)
         for parameter in trained.values():
             parameter.requires_grad_(True)
         trains_text = any(not name.startswith(towers.image_prefixes) for name in trained)
-        figures = self.run(task, encoder, towers, trained, trains_text, context)
-        tuned = encoder.with_model(towers.model, sha256_tensors(trained.items()))
+        figures = self.run(task, towers, trained, trains_text, context)
+        tuned = task.encoder.with_model(towers.model, sha256_tensors(trained.items()))
 
         def fitted(text: Text) -> TowerFitted:
             if trains_text and text.classes is not None:
@@ -106,7 +105,6 @@ class FineTuning(TowerMethod):
     def run(
         self,
         task: TowerTask,
-        encoder: Encoder,
         towers: Towers,
         trained: dict[str, nn.Parameter],
         trains_text: bool,
@@ -116,8 +114,9 @@ class FineTuning(TowerMethod):
         import torch
         from torch.nn.functional import normalize
 
-        fixed, classes = to_torch(task.text.rows, encoder.device), task.text.classes or ()
-        tokens = encoder.tokens([prompt.format(name) for prompt in task.templates for name in classes])
+        encoder = task.encoder
+        fixed = to_torch(task.text.rows, encoder.device)
+        tokens = encoder.tokens([prompt.format(name) for prompt in task.templates for name in task.names])
         lam = 0.0 if self.lam == "auto" else solvers.lam_value(self.lam, task)
         start = {name: p.detach().clone() for name, p in trained.items()} if lam else {}
 

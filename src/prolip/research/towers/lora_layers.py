@@ -69,17 +69,13 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return made.requires_grad_(False)
 
 
-def _attention(block: nn.Module) -> tuple[str, nn.Module]:
-    found = attention_of(block)
-    assert found is not None  # a method requires blocks that have it
-    return found
-
-
 def _targets(towers: Towers) -> Iterator[tuple[str, str]]:
     """Yield weight and slot in the saved model, and the linear map that is trained for it."""
     names = {id(module): name for name, module in towers.model.named_modules()}
     for block in (*towers.image_blocks, *towers.text_blocks):
-        inside, attention = _attention(block)
+        found = attention_of(block)
+        assert found is not None  # the method requires blocks that have it
+        inside, attention = found
         name = f"{names[id(block)]}.{inside}"
         if isinstance(attention, nn.MultiheadAttention):
             if not attention.batch_first:

@@ -71,14 +71,13 @@ class MaPLe(PromptTuning):
 
     def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Train the prompts through both towers of a copy."""
-        task, encoder, towers = self.open(task, copy=True)
-        names = task.text.classes
-        assert names is not None
+        task, towers = self.open(task, copy=True)
+        encoder, names = task.encoder, task.names
 
         from prolip.research.towers.coupled_prompts import insert_prompts, text_rows
 
         coupling = self._coupling(encoder, towers, names[0]).to(encoder.device)
-        layout = Layout(self.contexts, "end", fixed=" ".join(self.init.split()[self.contexts :]))
+        layout = Layout(self.contexts, " ".join(self.init.split()[self.contexts :]))
         prompts = layout.prompts(encoder, names, towers)
         trained = dict(coupling.named_parameters())
         with insert_prompts(towers, coupling):

@@ -25,7 +25,6 @@ import numpy as np
 from prolip.core import ProlipError, Task, Text
 from prolip.core.arrays import Array, to_numpy, to_torch
 from prolip.core.capabilities import Capability
-from prolip.encoders import Encoder
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
@@ -67,16 +66,15 @@ class PLOT(CoOp):
 
     name: ClassVar[str] = "plot"
     summary: ClassVar[str] = "several learned prompts a class, matched to regions of the image"
-    size: ClassVar[str] = "P x M x De, or P x K x M x De class-specific"
+    size: ClassVar[str] = "P x M x De"
     needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS | Capability.LOCAL_FEATURES
     reads_images: ClassVar[bool] = True
 
     def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Learn the prompts on cached local features."""
         problem = ContextProblem.of(self, task)
-        words, device, encoder = self._context(problem), problem.labels.device, problem.task.encoder
-        assert encoder is not None
-        local = LocalEncoder(encoder, self.pooled)
+        words, device = self._context(problem), problem.labels.device
+        local = LocalEncoder(problem.task.encoder, self.pooled)
 
         from torch.nn.functional import cross_entropy
 
@@ -108,9 +106,9 @@ class PLOT(CoOp):
             figures = self.train(problem.task, trained, loss, context.progress, validation_score=score)
         return replace(fitted(task.text), report=figures)
 
-    def views(self, task: TowerTask, encoder: Encoder) -> ImageViews:
+    def views(self, task: TowerTask) -> ImageViews:
         """Return the local embeddings [n, L, D] to train on."""
-        local = LocalEncoder(encoder, self.pooled)
+        local = LocalEncoder(task.encoder, self.pooled)
 
         def cached() -> Array:
             return local_views(local, task.images, task.views, self.seed)  # [V, n, L, D]
@@ -129,9 +127,8 @@ class PLOT(CoOp):
 
 
 def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
-    """Return rows [P, K, D], not of unit length, of P contexts, each [M, De] or [K, M, De]."""
-    many = contexts if contexts.ndim == 4 else contexts[:, None]
-    return prompts.embed(many, unit=False)
+    """Return rows [P, K, D], not of unit length, of P contexts [P, M, De]."""
+    return prompts.embed(contexts[:, None], unit=False)
 
 
 def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float = 1e-2) -> Tensor:

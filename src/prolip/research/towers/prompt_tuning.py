@@ -29,8 +29,6 @@ from prolip.solvers.adam import Steps
 if TYPE_CHECKING:
     from torch import Tensor
 
-POSITIONS = ("end", "middle", "front")
-
 _LETTERS = "xqzjkwv"
 _MAX_PHRASE_TOKENS = 32
 
@@ -89,17 +87,14 @@ def teacher_rows(task: TowerTask, template: str | None) -> Array:
     """Return class rows [K, D] of a hand-written prompt, or of the task's own."""
     if template is None:
         return task.text.rows
-    assert task.encoder is not None
-    assert task.text.classes is not None
-    return task.encoder.text(task.text.classes, as_templates(template)).rows
+    return task.encoder.text(task.names, as_templates(template)).rows
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a prompt: the number of slots, the place of the class name, fixed words between them."""
+    """The layout of a prompt: a number of slots, fixed words, and the class name."""
 
     contexts: int
-    position: str
     fixed: str = ""
 
     def prompts(self, encoder: Encoder, names: Sequence[str], towers: Towers | None = None) -> Prompts:
@@ -109,8 +104,8 @@ class Layout:
         towers = encoder.towers() if towers is None else towers
         assert towers.words is not None
         letter, number = _free_letter(encoder, [*names, self.fixed])
-        slots = [letter] * self.contexts
-        tokens = encoder.tokens([_prompt(slots, f"{self.fixed} {n}".strip(), self.position) for n in names])
+        slots = " ".join([letter] * self.contexts)
+        tokens = encoder.tokens([_prompt(slots, self.fixed, name) for name in names])
         ids = tokens["input_ids"]
         found = ids == number
         if self.contexts and not bool((found.sum(dim=1) == self.contexts).all()):
@@ -135,9 +130,9 @@ class Prompts:
     words: Tensor  # embeddings [K, L, De], frozen; the values at the slots are not used
 
     def embed(self, context: Tensor, unit: bool = True) -> Tensor:
-        """Return text rows of context words: [M, De] for all classes or [K, M, De] gives [K, D].
+        """Return text rows of context words: [M, De] gives [K, D], and [B, 1, M, De] gives [B, K, D].
 
-        [B, 1, M, De] or [B, K, M, De] gives [B, K, D]. The rows have unit length, unless `unit` is False.
+        The rows have unit length, unless `unit` is False.
         """
         from torch.nn.functional import normalize
 
@@ -163,9 +158,9 @@ def phrase_embedding(encoder: Encoder, towers: Towers, phrase: str, name: str) -
 
     assert towers.words is not None
     letter, number = _free_letter(encoder, [name, phrase])
-    written = encoder.tokens([_prompt([phrase], name, "end")])["input_ids"][0]
+    written = encoder.tokens([_prompt(phrase, name)])["input_ids"][0]
     for m in range(1, _MAX_PHRASE_TOKENS + 1):
-        ids = encoder.tokens([_prompt([letter] * m, name, "end")])["input_ids"][0]
+        ids = encoder.tokens([_prompt(" ".join([letter] * m), name)])["input_ids"][0]
         if len(ids) == len(written) and torch.equal(ids[ids != number], written[ids != number]):
             with torch.no_grad():
                 words: Tensor = towers.words(written[ids == number])
@@ -198,9 +193,8 @@ def start_context(
     return torch.cat([phrase.new_zeros(missing, width), phrase]), " ".join(fixed)
 
 
-def _prompt(words: list[str], name: str, position: str) -> str:
-    before = {"end": len(words), "middle": len(words) // 2, "front": 0}[position]
-    return " ".join([*words[:before], name, *words[before:]]) + "."
+def _prompt(*parts: str) -> str:
+    return " ".join(part for part in parts if part) + "."
 
 
 def _free_letter(encoder: Encoder, names: Sequence[str]) -> tuple[str, int]:

@@ -41,7 +41,6 @@ from prolip.core import Fitted, Head, InputError, Projected, UsageError
 from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, to_torch, unit_rows
 from prolip.core.errors import check_name
 from prolip.encoders import Encoder
-from prolip.encoders.preprocess import Preprocess
 from prolip.features import extract
 from prolip.solvers.threads import single_thread
 
@@ -107,7 +106,7 @@ class TestTimeProLIP(TestTime):
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
         """Compute scores [n, K], one image after the other."""
         model = _projected(start)
-        x = _views(x, self.views)
+        x = as_features(x, "features")
         head = model.head.with_weight(model.head.weight.astype(x.dtype))
         rows = model.text.rows.astype(x.dtype)
         with single_thread():  # one image is too little work for several threads
@@ -149,13 +148,13 @@ class TPT(TestTime):
         from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 
         context = getattr(start, "context", None)
-        if context is not None and context.ndim == 2:  # TPT + CoOp
+        if context is not None:  # TPT + CoOp
             words, layout = to_torch(context, encoder.device), start.layout  # type: ignore[attr-defined]
         else:
             words = phrase_embedding(encoder, towers, self.init, names[0])
-            layout = Layout(len(words), "end")
+            layout = Layout(len(words))
         prompts = layout.prompts(encoder, names)
-        z = unit_rows(model.head(_views(x, self.views))).swapaxes(0, 1)  # [n, V, D]
+        z = unit_rows(model.head(as_features(x, "features"))).swapaxes(0, 1)  # [n, V, D]
         chosen = self.select(model.scale * z @ to_numpy(prompts.embed(words)).T)[..., None]
         selected = np.take_along_axis(z, chosen, axis=1)
         size = max(1, _PROMPTS_AT_ONCE // len(names))
@@ -193,11 +192,6 @@ def create(method: str, **options: Any) -> TestTime:
     return TEST_TIME_METHODS[method](**options)
 
 
-def view_preprocess(preprocess: Preprocess) -> Preprocess:
-    """Return the preprocessing of views: crops from 0.08 of the area on, bilinear interpolation."""
-    return replace(preprocess, view_area=0.08, view_interpolation="bilinear")
-
-
 def entropy(p: Array) -> Array:
     """Compute the entropy of probabilities along the last axis."""
     sums: Array = entr(p).sum(axis=-1)
@@ -214,13 +208,6 @@ def entropy_gradient(v: Array, rows: Array, scale: float) -> Array:
     by_z = scale * by_logits @ rows
     gradient: Array = (by_z - z * (z * by_z).sum(axis=-1, keepdims=True)) / length
     return gradient
-
-
-def _views(x: Any, views: int) -> Array:
-    array = as_features(x, "features")
-    if array.ndim != 3 or len(array) != views:
-        raise InputError(f"features of {views} views [views, n, width] are needed, got {list(array.shape)}")
-    return array
 
 
 def _projected(start: Fitted) -> Projected:
@@ -251,5 +238,6 @@ def encode_views(
 ) -> tuple[Encoder, Array]:
     """Return features [V, n, width] of the views of images, and the encoder that made them."""
     reader = start.encoder_for(encoder)
-    reader = reader.with_preprocess(view_preprocess(reader.preprocess))
+    crops = replace(reader.preprocess, view_area=0.08, view_interpolation="bilinear")
+    reader = reader.with_preprocess(crops)
     return reader, extract(reader, images, range(method.views), None).features

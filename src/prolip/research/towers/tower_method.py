@@ -42,11 +42,16 @@ class TowerTask(Task):
     >>> methods.create("coop", epochs=5).fit(task)                              # doctest: +SKIP
     """
 
-    encoder: Encoder | None = None
+    encoder: Encoder = dataclasses.field(kw_only=True)
     templates: tuple[str, ...] = ("a photo of a {}.",)  # of the text rows
     # The support images in RGB, in the order of the labels; a sequence may load them on access. Only methods
     # that run the image tower need them.
     images: Sequence[Any] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self.text.classes or ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,30 +109,30 @@ class TowerMethod(Method):
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task with the encoder and the images behind its features."""
         x, y, text, head, scale, groups = task.x, task.y, task.text, task.head, task.scale, task.groups
-        return TowerTask(x, y, text, head, scale, groups, encoder, tuple(templates), images)
+        rest = text, head, scale, groups, tuple(templates), images
+        return TowerTask(x, y, *rest, encoder=encoder)
 
-    def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Encoder, Towers]:
-        """Return the encoder of a task and its towers, or raise what is missing."""
-        if not isinstance(task, TowerTask) or task.encoder is None:
+    def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Towers]:
+        """Return a task with its encoder, and the towers, or raise what is missing."""
+        if not isinstance(task, TowerTask):
             raise UsageError(
                 f"{self.name} trains through the model itself: it needs a TowerTask with its encoder, "
                 "not features alone"
             )
         require("torch", "torch")
-        encoder = task.encoder
-        towers = encoder.towers(copy)
+        towers = task.encoder.towers(copy)
         if missing := self.needs & ~towers.offers:
             raise ModelError(
-                f"{self.name} needs {missing.describe()[0]}, and {encoder.name} does not offer that"
+                f"{self.name} needs {missing.describe()[0]}, and {task.encoder.name} does not offer that"
             )
-        if task.text.classes is None:
+        if not task.names:
             raise InputError(f"{self.name} needs the names of the classes: give a Text that has them")
         if (self.reads_images or self.view_area is not None) and len(task.images) != task.n:
             raise InputError(
                 f"{self.name} trains on the images themselves: the task has {task.n} labels "
                 f"but {len(task.images)} images"
             )
-        return task, encoder, towers
+        return task, towers
 
     def uses_validation(self) -> bool:
         """Return True: a validation set chooses the best epoch."""
@@ -150,7 +155,6 @@ class TowerMethod(Method):
 
         from prolip.research.towers.training import without_dropout
 
-        assert task.encoder is not None
         if self.view_area is None:
             raise OptionError("view_area", "a number in (0, 1] where the image tower is trained", None)
         device, validation = task.encoder.device, context.validation
@@ -202,7 +206,6 @@ class TowerMethod(Method):
         """Train parameters inside the towers, and return figures of the run."""
         from prolip.research.towers.training import train
 
-        assert task.encoder is not None
         steps, device = self.steps(task), task.encoder.device
         return train(trained, loss, task.n, steps, device, progress, gradient, validation_score)
 
