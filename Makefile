@@ -12,7 +12,7 @@
 # make test-python PYTHON=python3.10   the light tests with another Python
 
 PYTHON ?= python3
-LIGHT := .venv
+LIGHT := .venv-light
 FULL := .venv-full
 DATA ?= data
 INSTALL := bin/python -m pip install --quiet --progress-bar off -c constraints.txt
