@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-import os
 import re
 import sys
 import threading
@@ -19,11 +18,9 @@ from prolip.api import evaluate as measure
 from prolip.api import grow
 from prolip.api import save as keep
 from prolip.core import ProlipError, SavedModelError
-from prolip.encoders.cached_arrays import cached_arrays
 from prolip.export.card import model_card
 from prolip.export.saved import FORMAT
 from prolip.io.csv import csv_row, csv_text
-from prolip.io.files import cache_dir
 
 # Markup, formulas, ends of lines, escape sequences, other alphabets.
 NAMES = [
@@ -40,27 +37,6 @@ NAMES = [
     "Žluť",
     "<b>|`*_",
 ]
-
-
-def test_f3_a_damaged_cache_is_made_again():
-    made = []
-
-    def make():
-        made.append(True)
-        return {"weight": np.arange(100, dtype=np.float32)}
-
-    cached_arrays("trial", make)
-    path = cache_dir() / "trial.safetensors"
-    content = path.read_bytes()
-    for place in range(0, len(content), 7):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
-        assert np.array_equal(cached_arrays("trial", make)[0]["weight"], np.arange(100))
-    assert len(made) > len(content) // 7
-    assert path.read_bytes() == content
-    path.unlink()
-    os.mkfifo(path)  # which would hang
-    cached_arrays("trial", make)
-    path.unlink()
 
 
 def test_f9_and_f13_names_come_back_from_a_csv():

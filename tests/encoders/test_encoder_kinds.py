@@ -7,8 +7,9 @@ import pytest
 
 import prolip
 from prolip import encoders
-from prolip.core import Head, ModelError, UsageError
+from prolip.core import Head, ModelError
 from prolip.encoders import Encoder, Preprocess
+from prolip.encoders.base import fill_template
 
 
 class MeanColour(Encoder):
@@ -66,8 +67,14 @@ def test_a_kind_of_ours_is_not_replaced(installed):
     assert encoders.load("offline").name == "offline"
 
 
-def test_only_packaged_weights_need_no_permission():
-    assert encoders.is_packaged("offline")
-    assert not encoders.is_packaged("hf:offline")
-    with pytest.raises(UsageError):
-        encoders.load("ofline")
+@pytest.mark.parametrize(
+    ("template", "name", "prompt"),
+    [
+        ("a photo of a {}.", "long dress", "a photo of a long dress."),
+        ("a photo of a {}.", "a long dress", "a photo of a long dress."),
+        ("a bad photo of the {}.", "An old car", "a bad photo of An old car."),
+        ("a photo of a person doing {}.", "the twist", "a photo of a person doing the twist."),
+    ],
+)
+def test_a_prompt_has_one_article(template, name, prompt):
+    assert fill_template(template, name) == prompt

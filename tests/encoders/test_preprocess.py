@@ -55,12 +55,6 @@ def test_a_graph_prepares_images_alike(options):
         assert difference.mean() < 0.5, size  # of 255 levels
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("resize", ["shortest", "longest", "squash"])
-def test_any_shape_becomes_the_square(size, resize):
-    assert make(resize=resize).centre(picture(size)).shape == (32, 32, 3)
-
-
 def test_longest_side_keeps_the_whole_picture_in_the_middle():
     white = Image.new("RGB", (60, 20), (255, 255, 255))
     square = make(resize="longest", fill=9).centre(white)
@@ -76,19 +70,12 @@ def test_crop_rounds_or_floors_odd_margins():
     assert make(crop="floor").centre(ramp)[0, 0, 0] == 1
 
 
-def test_views_follow_the_seed():
-    image, preprocess = picture((91, 67)), make()
-    first = [preprocess.augment(image, random.Random(3)) for _ in range(2)]
-    other = preprocess.augment(image, random.Random(4))
-    np.testing.assert_array_equal(first[0], first[1])
-    assert (first[0] != other).any()
-    assert first[0].shape == other.shape == (32, 32, 3)
-
-
 @pytest.mark.parametrize("size", SIZES)
-def test_views_of_any_shape_have_the_right_size(size):
+def test_views_and_centres_of_any_shape_have_the_right_size(size):
     image, rng = picture(size), random.Random(0)
-    assert {make(size=24).augment(image, rng).shape for _ in range(20)} == {(24, 24, 3)}
+    views = [make(size=24).augment(image, rng) for _ in range(20)]
+    views += [make(size=24, resize=resize).centre(image) for resize in ("shortest", "longest", "squash")]
+    assert {view.shape for view in views} == {(24, 24, 3)}
 
 
 def test_crops_hold_half_to_all_of_the_picture():
@@ -97,12 +84,9 @@ def test_crops_hold_half_to_all_of_the_picture():
     width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
     area, aspect = width * height / 48000, width / height
     assert boxes.min() >= 0
-    assert (boxes[:, 2] <= 240).all()
-    assert (boxes[:, 3] <= 200).all()
-    assert 0.49 < area.min() < 0.52
-    assert 0.98 < area.max() <= 1
-    assert 0.74 < aspect.min() < 0.80
-    assert 1.30 < aspect.max() < 1.35
+    assert (boxes[:, 2:] <= (240, 200)).all()
+    extremes = area.min(), area.max(), aspect.min(), aspect.max()
+    np.testing.assert_allclose(extremes, (0.5, 1, 0.75, 4 / 3), atol=0.03)
     assert len(np.unique(boxes[:, 0])) > 50
 
 
@@ -117,9 +101,3 @@ def test_half_of_the_views_are_flipped():
     views = [make().augment(image, rng) for _ in range(400)]
     flipped = np.mean([view[:, 0].mean() > view[:, -1].mean() for view in views])
     assert 0.42 < flipped < 0.58
-
-
-def test_config_tells_preprocessings_apart():
-    assert make().config() == make().config()
-    assert make().config() != make(crop="floor").config()
-    assert make().config() != make(size=31).config()

@@ -9,12 +9,14 @@ import sys
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from graph_models import DIM, SIZE, WIDTH, write_graphs
 from hub_server import COMMIT, serving
 from prolip.core import ModelError, UsageError
 from prolip.encoders import MODELS, load
+from prolip.encoders.onnx import choose_device
 from prolip.encoders.onnx_files import choose_files
 from prolip.encoders.pretrained import (
     DownloadRequiredError,
@@ -45,12 +47,14 @@ def test_nothing_is_downloaded_unasked(hub):
     assert hub.requests == []
 
 
-def test_a_model_is_downloaded_once(hub):
+def test_a_model_is_downloaded_once(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
     steps = []
     encoder = load(NAME, download=True, progress=lambda done, total: steps.append((done, total)))
     assert encoder.head.weight.shape == (WIDTH, DIM)
     assert encoder.black_box_reason is None
     assert steps[-1][0] == steps[-1][1]
+    assert hub.tokens == {"Bearer hf_mine"}
     hub.requests.clear()
     again = load(NAME, download=True)
     assert hub.requests == []  # neither asked for nor fetched
@@ -108,17 +112,6 @@ def test_a_killed_download_starts_again(interrupted):
     assert find_files(find_source(NAME))[1][VISION].stat().st_size == size
 
 
-def test_requests_are_the_users_own(hub, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_mine")
-    load(NAME, download=True)
-    assert hub.tokens == {"Bearer hf_mine"}
-
-
-def test_a_slow_hub_is_waited_for(hub):
-    hub.faults.add("slow")
-    assert load(NAME, download=True).head.dim == DIM
-
-
 def test_a_file_of_another_content_is_refused_and_removed(hub):
     hub.faults.add("other")
     with pytest.raises(ModelError, match=r"SHA-256"):
@@ -141,15 +134,12 @@ def test_a_hash_of_the_table_is_compared(hub, monkeypatch):
     assert (encoder.name, encoder.licence, encoder.scale) == ("tiny", "MIT", 100.0)
 
 
-def test_what_the_hub_lacks_is_one_error(hub):
-    with pytest.raises(ModelError):
+def test_what_cannot_be_downloaded_is_one_line(hub, monkeypatch):
+    with pytest.raises(ModelError, match="check the name"):
         load("onnx:owner/absent", download=True)
     (hub.folder / "owner" / "model" / "onnx" / "text_model.onnx").unlink()
     with pytest.raises(ModelError):
         load(NAME, download=True)
-
-
-def test_a_hub_that_is_away_is_one_line(hub, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ModelError) as refused:
         load(NAME, download=True)
@@ -248,17 +238,14 @@ def test_short_names_have_what_people_choose_by():
         assert model.revision is None or re.fullmatch("[0-9a-f]{40}", model.revision), name
 
 
-def test_an_older_runtime_takes_graphs_of_unsigned_weights(monkeypatch):
-    import onnxruntime
-
-    names = [
-        f"onnx/{tower}_model_{kind}.onnx" for tower in ("vision", "text") for kind in ("int8", "quantized")
-    ]
-    for version, kind in (("1.23.2", "quantized"), ("1.24.2", "int8"), ("2.0.0", "int8")):
-        monkeypatch.setattr(onnxruntime, "__version__", version)
-        assert choose_files("a/b", names, "int8").image == f"onnx/vision_model_{kind}.onnx"
-    monkeypatch.setattr(onnxruntime, "__version__", "1.20.0")
-    assert choose_files("a/b", names[::2], "int8").image == "onnx/vision_model_int8.onnx"
+@pytest.mark.parametrize(
+    ("version", "kind"), [("1.23.2", "quantized"), ("1.24.2", "int8"), ("2.0.0", "int8")]
+)
+def test_an_older_runtime_takes_graphs_of_unsigned_weights(monkeypatch, version, kind):
+    kinds = ("int8", "quantized")
+    names = [f"onnx/{tower}_model_{kind}.onnx" for tower in ("vision", "text") for kind in kinds]
+    monkeypatch.setattr(onnxruntime, "__version__", version)
+    assert choose_files("a/b", names, "int8").image == f"onnx/vision_model_{kind}.onnx"
 
 
 def test_models_are_listed_and_downloaded_by_commands(hub, prolip, monkeypatch, photos, tmp_path):
@@ -302,42 +289,17 @@ def test_models_are_compared_and_what_is_here_is_mentioned(hub, prolip, monkeypa
     assert "--model clip" not in prolip("fit", photos, "-o", tmp_path / "m2", "--model", "clip")[1]
 
 
-def test_fit_downloads_with_yes(hub, prolip, photos, tmp_path):
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "m", "--model", NAME, "--download")
-    assert code == 0, err
-    assert prolip("models", "get", "nosuch")[0] == 2
-
-
 def test_devices_by_name(tmp_path, monkeypatch):
-    import onnxruntime
-
-    from prolip.encoders.onnx import choose_provider
-
     write_graphs(tmp_path)
     assert load(f"onnx:{tmp_path}", "auto").device == "cpu"
-    for device in ("cuda", "coreml", "directml", "openvino"):
+    for device in ("cuda", "coreml", "directml", "openvino", "mps"):
         with pytest.raises(UsageError):
             load(f"onnx:{tmp_path}", device)
-    with pytest.raises(UsageError):
-        load(f"onnx:{tmp_path}", "mps")
     there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
-    assert (choose_provider("auto"), choose_provider("cuda:1"), choose_provider("cpu")) == (
-        "cuda",
-        "cuda:1",
-        "cpu",
-    )
-
-
-def test_a_device_that_cannot_be_used_is_reported(tmp_path, monkeypatch):
-    import onnxruntime
-
-    write_graphs(tmp_path)
-    there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
+    devices = ("auto", "cuda:1", "cpu")
+    assert tuple(map(choose_device, devices)) == ("cuda", "cuda:1", "cpu")
     real = onnxruntime.InferenceSession
-    monkeypatch.setattr(
-        onnxruntime, "InferenceSession", lambda *a, providers: real(*a, providers=["CPUExecutionProvider"])
-    )
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *a, providers: real(*a, providers=there[1:]))
     with pytest.warns(UserWarning, match="CPU"):
         assert load(f"onnx:{tmp_path}", "cuda").device == "cpu"

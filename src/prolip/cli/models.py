@@ -64,8 +64,7 @@ def get(names: tuple[str, ...], yes: bool) -> None:
     for name in names:
         find_source(name)  # a misspelt name is refused before anything is downloaded
     for name in names:
-        known = find_source(name).known
-        ensure_downloaded(name, yes or known is None or known.free)
+        ensure_downloaded(name, yes or find_source(name).free)
         load(name, "cpu")
         say(f"{name} is ready")
     if OUTPUT.get().json:
@@ -90,7 +89,7 @@ def ensure_downloaded(name: str, yes: bool) -> None:
             raise DownloadRequiredError(name, source)
         if not click.confirm(f"{name}: download {size} from {source.repository}{licence}?", err=True):
             raise DownloadRequiredError(name, source)
-    elif source.known and not source.known.free:
+    elif not source.free:
         say(f"{name}: licence: {source.licence}")
     with bar(f"downloading {name}", "bytes") as progress:
         fetch(name, progress)

@@ -5,18 +5,15 @@ a function `load(rest, device) -> Encoder`.
 """
 
 import importlib
-import re
 import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from prolip.core.arguments import as_text
 from prolip.core.errors import ModelError, UnknownNameError
 from prolip.encoders.base import Encoder, check_device, choose_device
-from prolip.encoders.hub import cached_revision
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import (
     MODELS,
@@ -36,7 +33,6 @@ __all__ = [
     "check_model",
     "choose_device",
     "fetch",
-    "is_downloaded",
     "is_packaged",
     "kinds",
     "load",
@@ -80,13 +76,10 @@ def load(
     kind, _, rest = name.partition(":")
     check_device(device)
     if download and is_hub_name(name) and not is_here(name):
-        known = find_source(name).known
-        if known and not known.free:
-            warnings.warn(
-                f"the licence of {name} does not allow every use: {known.licence}",
-                LicenceWarning,
-                stacklevel=2,
-            )
+        source = find_source(name)
+        if not source.free:
+            reason = f"the licence of {name} does not allow every use: {source.licence}"
+            warnings.warn(reason, LicenceWarning, stacklevel=2)
         fetch(name, progress)
     if name.partition("@")[0] in MODELS:
         from prolip.encoders.onnx import load_pretrained
@@ -124,22 +117,6 @@ def kinds() -> list[str]:
 def is_packaged(name: str) -> bool:
     """Whether the weights of this encoder are installed with this package."""
     return name.partition(":")[0] in PACKAGED
-
-
-def is_downloaded(name: str) -> bool:
-    """Whether a name is that of a model of the hub, and loading it opens only what the user downloaded.
-
-    Short names and `onnx:ID` are never downloaded by loading them; `hf:ID` must be in the hub's cache.
-    """
-    if name.partition("@")[0] in MODELS:
-        return True
-    if re.fullmatch(r"onnx:[\w.-]+/[\w.-]+(:[\w./-]*)?(@\w+)?", name) and ".." not in name:
-        return is_hub_name(name)
-    if not re.fullmatch(r"hf:[\w.-]+(/[\w.-]+)?", name) or Path(name[3:]).is_dir():
-        return False
-    return cached_revision(name[3:], "config.json") is not None and (
-        cached_revision(name[3:], "model.safetensors", "model.safetensors.index.json") is not None
-    )
 
 
 def _loader(kind: str) -> Callable[[str, str], Any]:

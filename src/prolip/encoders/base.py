@@ -6,6 +6,7 @@ Pixels, features and heads are NumPy arrays. torch appears only in the methods t
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -89,7 +90,7 @@ class Encoder(ABC):
 
     def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
         """Compute class rows from an ensemble of templates, each with a `{}` for the class name."""
-        prompts = [template.format(name) for template in templates for name in classes]
+        prompts = [fill_template(template, name) for template in templates for name in classes]
         features = self.encode_text(prompts)
         return Text.from_features(
             features.reshape(len(templates), len(classes), -1), self.text_head, tuple(classes)
@@ -126,6 +127,13 @@ class Encoder(ABC):
     def with_model(self, model: nn.Module, digest: str) -> Encoder:
         """Return an encoder around a changed copy of `towers().model`; the digest identifies the change."""
         raise ModelError(f"{self.name} has no towers that can be trained")
+
+
+def fill_template(template: str, name: str) -> str:
+    """Return a prompt; a name with an article takes the place of the template's: not "of a a dress"."""
+    if re.match(r"(a|an|the) ", name, re.IGNORECASE):
+        template = re.sub(r"\b(a|an|the) (?=\{\})", "", template, flags=re.IGNORECASE)
+    return template.format(name)
 
 
 def choose_device(device: str) -> str:

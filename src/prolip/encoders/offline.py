@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -27,18 +29,21 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array, unit_rows
-from prolip.core.errors import UsageError
+from prolip.core.errors import ProlipError, UsageError
 from prolip.core.head import Head
 from prolip.encoders import efficientnet_lite, sentence
 from prolip.encoders.base import Encoder
-from prolip.encoders.cached_arrays import cached_arrays
 from prolip.encoders.imagenet import imagenet_names
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import cores
+from prolip.io.files import cache_dir
 from prolip.io.onnx_graph import Graph
 from prolip.io.progress import is_interactive
+from prolip.io.reading import parse_tensors, read_bytes
+from prolip.io.sqlite import open_database
+from prolip.io.writing import write_tensors
 
 RIDGE = 10.0
 SCALE = 10.0  # of 3 to 40, the most likely one on labelled images of textures and of clothes
@@ -52,6 +57,7 @@ IMAGE_WEIGHTS = PackagedFile(
     "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
 
+_TEXTS = 'CREATE TABLE texts (key BLOB PRIMARY KEY, "values" BLOB); PRAGMA user_version = 1'
 _LOADING = Lock()  # one thread at a time reads weights and builds a tower
 
 
@@ -97,7 +103,7 @@ class OfflineEncoder(Encoder):
     def encode(self, pixels: Array) -> Array:
         """Compute pooled features [B, 1280]."""
         with _LOADING:
-            self._tower = self._tower or OnnxSession(self._image_tower())
+            self._tower = self._tower or OnnxSession(efficientnet_lite.to_onnx(self.image_weights))
         return np.concatenate([outputs[0] for outputs in self._tower({"pixels": pixels})])
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
@@ -105,40 +111,55 @@ class OfflineEncoder(Encoder):
 
         They are cached: loading the tower takes longer than most fits.
         """
-        key = hashlib.sha256(json.dumps(list(prompts)).encode()).hexdigest()[:32]
-        arrays, _ = cached_arrays(f"texts/{fingerprint()}-{key}", lambda: {"rows": sentence.encode(prompts)})
-        return arrays["rows"]
+        try:
+            with closing(open_database(cache_dir() / "texts.sqlite", _TEXTS)) as texts, texts:
+                return _look_up(texts, self.fingerprint, prompts)
+        except (ProlipError, OSError, sqlite3.Error):  # a cache that cannot be used
+            return sentence.encode(prompts)
 
     def image_to_onnx(self, graph: Graph, pixels: str) -> str:
         """Add the image tower to a graph."""
         return efficientnet_lite.add_to_graph(graph, self.image_weights, pixels)
 
-    def _image_tower(self) -> bytes:
-        """Return the image tower as a graph, built once and cached."""
-
-        def make() -> dict[str, Array]:
-            return {"graph": np.frombuffer(efficientnet_lite.to_onnx(self.image_weights), np.uint8)}
-
-        arrays, _ = cached_arrays(f"{fingerprint()}-image", make)
-        return arrays["graph"].tobytes()
-
     def _projection(self) -> tuple[Array, Array]:
         """Return W0 and mu, computed once and cached."""
-
-        def make() -> dict[str, Array]:
-            if is_interactive():
-                print("preparing the offline encoder, once on this machine ...", file=sys.stderr)
-            texts = sentence.encode([TEMPLATE.format(name) for name in imagenet_names()])
-            weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
-            return {"weight": weight, "mean": mean}
-
-        arrays, problem = cached_arrays(fingerprint(), make)
-        if problem is not None:
+        path = cache_dir() / f"{self.fingerprint}.safetensors"
+        with suppress(ProlipError, KeyError):
+            arrays = parse_tensors(read_bytes(path), path)
+            if np.array_equal(arrays["sha256"], _checksum(arrays)):
+                return arrays["weight"], arrays["mean"]
+        if is_interactive():
+            print("preparing the offline encoder, once on this machine ...", file=sys.stderr)
+        texts = sentence.encode([TEMPLATE.format(name) for name in imagenet_names()])
+        weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
+        arrays = {"weight": weight, "mean": mean}
+        try:
+            write_tensors(path, {**arrays, "sha256": _checksum(arrays)})
+        except ProlipError as error:
             warnings.warn(
-                f"{problem}: the projection is computed at every start; set PROLIP_CACHE to another folder",
+                f"{error}: the projection is computed at every start; set PROLIP_CACHE to another folder",
                 stacklevel=2,
             )
-        return arrays["weight"], arrays["mean"]
+        return weight, mean
+
+
+def _checksum(arrays: Mapping[str, Array]) -> Array:
+    digest = hashlib.sha256(arrays["weight"].tobytes() + arrays["mean"].tobytes()).digest()
+    return np.frombuffer(digest, np.uint8)
+
+
+def _look_up(texts: sqlite3.Connection, model: str, prompts: Sequence[str]) -> Array:
+    """Return embeddings of prompts from the cache; compute and add those that it lacks."""
+    keys = {prompt: hashlib.sha256(f"{model} {prompt!r}".encode()).digest() for prompt in prompts}
+    rows: dict[str, Array] = {}
+    for prompt, key in keys.items():
+        for (values,) in texts.execute('SELECT "values" FROM texts WHERE key = ?', (key,)):
+            rows[prompt] = np.frombuffer(values, np.float32)
+    if missing := [prompt for prompt in keys if prompt not in rows]:
+        rows.update(zip(missing, sentence.encode(missing), strict=True))
+        new = [(keys[prompt], rows[prompt].tobytes()) for prompt in missing]
+        texts.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?)", new)
+    return np.stack([rows[prompt] for prompt in prompts])
 
 
 def fingerprint() -> str:

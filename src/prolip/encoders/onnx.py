@@ -14,7 +14,6 @@ import math
 import string
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,35 +21,38 @@ from typing import Any
 import numpy as np
 
 from prolip.core.arrays import Array, unit_rows
-from prolip.core.errors import InputError, ModelError, ProlipError, UsageError, first_line
+from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import GraphProjection, find_projection
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.preprocess import CLIP_MEAN, CLIP_STD, Preprocess
-from prolip.encoders.pretrained import DownloadRequiredError, file_sha256, find_files, find_source
-from prolip.io.files import cache_dir
+from prolip.encoders.pretrained import (
+    DownloadRequiredError,
+    PretrainedModel,
+    file_sha256,
+    find_files,
+    find_source,
+)
 from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.reading import ReadError, read_json
-from prolip.io.writing import write_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
 _GPU_BATCH = 32
 GRAPH_TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": 5e-2}  # int8: batches differ from images by themselves
-# Devices by name: the provider of ONNX Runtime, the package that has it, and options.
-_PROVIDERS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "cuda": (
-        "CUDAExecutionProvider",
-        "onnxruntime-gpu",
-        {"arena_extend_strategy": "kSameAsRequested"},
-    ),
-    "coreml": ("CoreMLExecutionProvider", "onnxruntime on macOS", {"ModelFormat": "MLProgram"}),
-    "directml": ("DmlExecutionProvider", "onnxruntime-directml", {}),
-    # Its half precision overflows in some towers.
-    "openvino": ("OpenVINOExecutionProvider", "onnxruntime-openvino", {"precision": "FP32"}),
+# Devices by name: the provider of ONNX Runtime, and its options.
+_PROVIDERS: dict[str, tuple[str, dict[str, str]]] = {
+    "cpu": ("CPUExecutionProvider", {}),
+    "cuda": ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}),
+    "coreml": ("CoreMLExecutionProvider", {"ModelFormat": "MLProgram"}),
+    "directml": ("DmlExecutionProvider", {}),
+    "openvino": (
+        "OpenVINOExecutionProvider",
+        {"precision": "FP32"},
+    ),  # half precision overflows in some towers
 }
 _PROMPTS = 64  # of one run
 _AGREEMENT = {
@@ -77,18 +79,7 @@ def load_pretrained(name: str, device: str = "auto") -> OnnxEncoder:
     found = find_files(source)
     if found is None:
         raise DownloadRequiredError(name, source)
-    files, paths = found
-    return OnnxEncoder(
-        name,
-        files,
-        paths,
-        source.precision,
-        device,
-        scale=source.known.scale if source.known else None,
-        licence=source.licence,
-        revision=source.revision,
-        original=source.known.original if source.known else None,
-    )
+    return OnnxEncoder(name, *found, source, device)
 
 
 def _load_folder(folder: Path, precision: str, device: str) -> OnnxEncoder:
@@ -98,7 +89,7 @@ def _load_folder(folder: Path, precision: str, device: str) -> OnnxEncoder:
     names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     files = choose_files(str(folder), names, precision)
     paths = {name: folder / name for name in files.all()}
-    return OnnxEncoder(f"onnx:{folder}@{precision}", files, paths, precision, device)
+    return OnnxEncoder(f"onnx:{folder}@{precision}", files, paths, PretrainedModel("", "", precision), device)
 
 
 class OnnxEncoder(Encoder):
@@ -107,36 +98,25 @@ class OnnxEncoder(Encoder):
     writes_graphs = True
 
     def __init__(
-        self,
-        name: str,
-        files: ModelFiles,
-        paths: Mapping[str, Path],
-        precision: str,
-        device: str = "auto",
-        *,
-        scale: float | None = None,
-        licence: str | None = None,
-        revision: str | None = None,
-        original: str | None = None,
+        self, name: str, files: ModelFiles, paths: Mapping[str, Path], source: PretrainedModel, device: str
     ) -> None:
         configs = {Path(file).name: _json(paths[file]) for file in files.others}
         config = configs.get("config.json", {})
-        kind = _model_type(config)
-        if scale is None and "logit_scale" in configs.get("meta.json", {}):
-            scale = math.exp(float(configs["meta.json"]["logit_scale"]))
-        words = configs.get("tokenizer_config.json", {})
-        self._tokenizer_of = paths.get(files.tokenizer or ""), words, kind, _context(config, kind)
-        self.name, self.licence, self.revision, self.files = name, licence, revision, dict(paths)
-        self.precision, self.original = precision, original
-        self.scale = SCALES[kind] if scale is None else scale
+        self._kind = kind = _model_type(config)
+        self._words, self._context = configs.get("tokenizer_config.json", {}), _context(config, kind)
+        self._text_path, self._tokenizer_path = paths[files.text], paths.get(files.tokenizer or "")
+        self.name, self.files = name, dict(paths)
+        self.licence, self.revision, self.original = source.licence, source.revision, source.original
+        self.precision = source.precision
+        logarithm = configs.get("meta.json", {}).get("logit_scale")
+        self.scale = source.scale or (SCALES[kind] if logarithm is None else math.exp(float(logarithm)))
         self.shows_sigmoid = kind == "siglip"
-        self.graph_tolerance = GRAPH_TOLERANCE[precision]
-        self._text_path = paths[files.text]
-        self._image = image = Tower(read_graph(paths[files.image]), precision, device)
+        self.graph_tolerance = GRAPH_TOLERANCE[self.precision]
+        self._image = image = Tower(read_graph(paths[files.image]), self.precision, device)
         processor = _json(paths[files.image_processor]) if files.image_processor else {}
         self.preprocess = _preprocess(processor, kind, name, image.shape(image.inputs[0])[-1])
-        read = (files.image, files.text, *((files.tokenizer,) if files.tokenizer else ()))
-        digests = [file_sha256(file) for name in read for file in _with_tensors(paths[name])]
+        read = [paths[file] for file in (files.image, files.text, files.tokenizer) if file is not None]
+        digests = [file_sha256(file) for path in read for file in (path, *_tensor_files(path))]
         about = json.dumps([digests, self.preprocess.config(), self.scale])
         self.fingerprint = hashlib.sha256(about.encode()).hexdigest()
         self.device, size = image.device, self.preprocess.size
@@ -164,10 +144,9 @@ class OnnxEncoder(Encoder):
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         """It is read when it is first needed: that of SigLIP 2 takes a second."""
-        path, words, kind, context = self._tokenizer_of
-        if path is None:
+        if self._tokenizer_path is None:
             raise ModelError(f"{self.name} has no tokenizer.json: put the model's own beside its towers")
-        return Tokenizer(path, words, kind, context)
+        return Tokenizer(self._tokenizer_path, self._words, self._kind, self._context)
 
     @cached_property
     def _text(self) -> Tower:
@@ -198,7 +177,7 @@ class Tower:
     """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding."""
 
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
-        self._path, self.device = model.path, choose_provider(device)
+        self._path, self.device = model.path, choose_device(device)
         output = _embedding_output(model)
         self._projection: GraphProjection | None = find_projection(model, output)
         self._features: tuple[str, ...] = (output,)
@@ -285,32 +264,25 @@ class Tower:
         return first.astype(np.float32)
 
 
-def choose_provider(device: str) -> str:
+def choose_device(device: str) -> str:
     """Return the device to use: for `auto` CUDA if ONNX Runtime has it; any other must be available."""
     available = onnx_runtime().get_available_providers()
     if device == "auto":
         return "cuda" if _PROVIDERS["cuda"][0] in available else "cpu"
-    kind = device.split(":")[0]
-    if kind == "cpu":
-        return kind
-    if kind not in _PROVIDERS:
-        raise UsageError(
-            f"device {device!r} is not for onnx: models: choose auto, cpu, {', '.join(_PROVIDERS)}"
-        )
-    provider, package, _ = _PROVIDERS[kind]
+    provider, _ = _PROVIDERS.get(device.split(":")[0], ("", {}))
     if provider not in available:
         raise UsageError(
-            f"device {device!r} is not available: it needs the package {package} in place of onnxruntime"
+            f"device {device!r} is not available for onnx: models, this ONNX Runtime has "
+            f"{', '.join(available)}: choose auto or cpu, or install a package of it that has the device"
         )
     return device
 
 
 def _providers(device: str) -> list[Any]:
-    if device == "cpu":
-        return ["CPUExecutionProvider"]
     kind, _, number = device.partition(":")
-    provider, _, options = _PROVIDERS[kind]
-    return [(provider, options | ({"device_id": number} if number else {})), "CPUExecutionProvider"]
+    provider, options = _PROVIDERS[kind]
+    first = (provider, options | ({"device_id": number} if number else {}))
+    return [provider] if kind == "cpu" else [first, "CPUExecutionProvider"]
 
 
 _NUMPY = {
@@ -379,18 +351,10 @@ def _embedding_output(model: OnnxModel) -> str:
     return model.outputs[0]
 
 
-def _with_tensors(path: Path) -> list[Path]:
-    """Return a file of a model and, if it is a graph, the files beside it that hold its tensors."""
-    if path.suffix != ".onnx":
-        return [path]
-    note = cache_dir() / "digests" / f"external-{file_sha256(path)[:32]}.json"
-    try:
-        names = [str(name) for name in read_json(note)]
-    except InputError:
-        names = read_graph(path).external_files()
-        with suppress(ProlipError):
-            write_json(note, names)
-    return [path, *(path.parent / name for name in names)]
+def _tensor_files(path: Path) -> list[Path]:
+    """Return the files beside a graph that may hold its tensors."""
+    files = sorted(path.parent.iterdir()) if path.suffix == ".onnx" else []
+    return [file for file in files if file.is_file() and file.suffix not in (".onnx", ".json", ".txt", ".md")]
 
 
 def _preprocess(config: dict[str, Any], kind: str, name: str, size: Any) -> Preprocess:
@@ -411,11 +375,8 @@ def _model_type(config: dict[str, Any]) -> str:
 
 
 def _context(config: dict[str, Any], kind: str) -> int:
-    for part, key in (("text_config", "max_position_embeddings"), ("text_cfg", "context_length")):
-        found = config.get(part, {}).get(key) if isinstance(config.get(part), dict) else None
-        if isinstance(found, int) and 0 < found <= 4096:
-            return found
-    return CONTEXT[kind]
+    length = config.get("text_config", {}).get("max_position_embeddings")
+    return int(length or config.get("text_cfg", {}).get("context_length") or CONTEXT[kind])
 
 
 def read_graph(path: Path) -> OnnxModel:

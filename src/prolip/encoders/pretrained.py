@@ -7,13 +7,15 @@ file is compared with the SHA-256 that is known for it: that of the table below,
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +31,15 @@ Listing = dict[str, tuple[str, str, str | None]]  # of a file: repository, name 
 
 @dataclass(frozen=True)
 class PretrainedModel:
-    """A model that has a short name."""
+    """A model of the hub: one that has a short name, or a repository of which nothing else is known."""
 
     title: str
     repository: str
     precision: str  # the fastest on a CPU that is as accurate after a fit
-    megabytes: int  # of the files of this precision
-    licence: str
-    width: int  # of the features before the projection
-    scale: float = 100.0
+    megabytes: int = 0  # of the files of this precision; 0 where that is not known
+    licence: str | None = None
+    width: int = 0  # of the features before the projection
+    scale: float | None = None
     original: str | None = None  # the weights that it was made of, as transformers or open_clip has them
     revision: str | None = None  # a commit; None is the newest
     subfolder: str = ""  # of the repository
@@ -59,36 +61,28 @@ CLIP_TOKENIZER = (MODELS["clip-openai-b32"].repository, "tokenizer.json", MODELS
 
 def list_models() -> list[dict[str, Any]]:
     """List `offline` and the models that have a short name, and what is known about them here."""
-    offline = {
-        "name": "offline",
-        "title": "two small networks, not CLIP",
-        "megabytes": 0,
-        "licence": None,
-        "free": True,
-        "recommended": False,
-        "menu": True,
-        "downloaded": True,
-    }
-    keys = (
-        "title", "megabytes", "licence", "free", "recommended", "menu", "precision", "width", "repository",
-    )  # fmt: skip
+    keys = ("title", "megabytes", "licence", "free", "recommended", "menu")
+    models = {"offline": PretrainedModel("two small networks, not CLIP", "", "fp32"), **MODELS}
     return [
-        offline,
-        *(
-            {"name": name, **{key: getattr(model, key) for key in keys}, "downloaded": is_here(name)}
-            for name, model in MODELS.items()
-        ),
+        {
+            "name": name,
+            **{key: getattr(model, key) for key in keys},
+            "downloaded": name == "offline" or is_here(name),
+        }
+        for name, model in models.items()
     ]
 
 
 class DownloadRequiredError(ModelError):
     """A model is not on this machine, and nobody said that it may be downloaded."""
 
-    def __init__(self, name: str, source: Source) -> None:
-        self.name, self.source = name, source
-        size = f"about {source.megabytes} MB, licence {source.licence}" if source.known else "size unknown"
+    def __init__(self, name: str, source: PretrainedModel) -> None:
+        self.name = name
+        size = f"about {source.megabytes} MB" if source.megabytes else "size unknown"
+        licence = f", licence {source.licence}" if source.licence else ""
         super().__init__(
-            f"{name} is not on this machine ({size}): download it with ", Parameter("download", True)
+            f"{name} is not on this machine ({size}{licence}): download it with ",
+            Parameter("download", True),
         )
 
 
@@ -96,48 +90,28 @@ class LicenceWarning(UserWarning):
     """A model that is about to be downloaded has a licence that does not allow every use."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a model's files are on the hub."""
-
-    repository: str
-    precision: str
-    subfolder: str = ""
-    known: PretrainedModel | None = None
-
-    @property
-    def revision(self) -> str | None:
-        """The commit that is taken; None is the newest."""
-        return self.known.revision if self.known else None
-
-    @property
-    def megabytes(self) -> int | None:
-        """Size of the download, where it is known."""
-        return self.known.megabytes if self.known and self.precision == self.known.precision else None
-
-    @property
-    def licence(self) -> str | None:
-        """Licence of the weights, where it is known."""
-        return self.known.licence if self.known else None
+class ChecksumError(ModelError):
+    """A downloaded file is not the one that was expected; it was removed."""
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> PretrainedModel:
     """Return where a model is: a short name, or `onnx:OWNER/REPOSITORY[:FOLDER][@PRECISION]`."""
     short, _, precision = name.partition("@")
     if short in MODELS:
         known = MODELS[short]
-        return Source(known.repository, precision or known.precision, known.subfolder, known)
+        return (
+            known if precision in ("", known.precision) else replace(known, precision=precision, megabytes=0)
+        )
     rest, precision = split_precision(name.removeprefix("onnx:"))
     repository, _, subfolder = rest.partition(":")
-    owner, slash, project = repository.partition("/")
-    if not (owner and slash and project) or "/" in project:
+    if not re.fullmatch("[^/]+/[^/]+", repository):
         raise UsageError(
             f"{name!r} is neither a folder nor a repository: write onnx:FOLDER or onnx:OWNER/REPOSITORY"
         )
-    return Source(repository, precision, subfolder.strip("/"))
+    return PretrainedModel(repository, repository, precision, subfolder=subfolder.strip("/"))
 
 
-def find_files(source: Source) -> tuple[ModelFiles, dict[str, Path]] | None:
+def find_files(source: PretrainedModel) -> tuple[ModelFiles, dict[str, Path]] | None:
     """Return the files of a model in the hub's cache, and where they are; None where one is missing."""
     folder = _snapshot(source.repository, source.revision)
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
@@ -153,7 +127,7 @@ def find_files(source: Source) -> tuple[ModelFiles, dict[str, Path]] | None:
     return None
 
 
-def download(name: str, source: Source, progress: Progress | None = None) -> None:
+def download(name: str, source: PretrainedModel, progress: Progress | None = None) -> None:
     """Get the files of a model from the hub into its cache, and check them."""
     from huggingface_hub import HfApi, constants, hf_hub_download
 
@@ -168,16 +142,34 @@ def download(name: str, source: Source, progress: Progress | None = None) -> Non
         sizes = [getattr(about.get(listing[file][1]), "size", None) or 0 for file in files]
         for i, file in enumerate(files):
             repository, there, revision = listing[file]
-            bars = _reporting(progress, sum(sizes[:i]), sum(sizes))
-            path = hf_hub_download(repository, there, revision=revision, endpoint=endpoint, **bars)
+            bar = _bar(progress, sum(sizes[:i]), sum(sizes)) if progress else None
+            path = hf_hub_download(repository, there, revision=revision, endpoint=endpoint, tqdm_class=bar)
             stated = getattr(about.get(there), "lfs", None) if repository == source.repository else None
-            _check(Path(path), file, source, stated.sha256 if stated else None)
+            _check(Path(path), source.sha256.get(file) or (stated and stated.sha256))
         if progress is not None:
             progress(sum(sizes), sum(sizes))
     except ProlipError:
         raise
     except Exception as error:  # of the network, in the words of several libraries
-        raise ModelError(_unreachable(name, source, error)) from error
+        raise ModelError(
+            f"{name} cannot be downloaded: {first_line(error)}; {_advice(name, error)}"
+        ) from error
+
+
+def _advice(name: str, error: Exception) -> str:
+    """Say what to do about a failed download."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if isinstance(error, RepositoryNotFoundError):
+        return "check the name; if the repository is private or gated, ask for access and run `hf auth login`"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "free some space, or set HF_HOME to a folder on another disk"
+    return (
+        f"try again, or run `prolip models get {name}` on a machine with a network and copy "
+        f"{_cache(find_source(name).repository).name} from the hub's cache there to {constants.HF_HUB_CACHE} "
+        "here; the model 'offline' needs no download"
+    )
 
 
 def file_sha256(path: Path) -> str:
@@ -213,7 +205,7 @@ def is_here(name: str) -> bool:
     return find_files(find_source(name)) is not None
 
 
-def _listing(source: Source, names: Iterable[str]) -> Listing:
+def _listing(source: PretrainedModel, names: Iterable[str]) -> Listing:
     """Return where the files of a model are, by their names in its folder."""
     prefix = f"{source.subfolder}/" if source.subfolder else ""
     listing: Listing = {
@@ -222,7 +214,7 @@ def _listing(source: Source, names: Iterable[str]) -> Listing:
         if name.startswith(prefix)
     }
     if not any(name.endswith("tokenizer.json") for name in listing):
-        listing["tokenizer.json"] = (source.known and source.known.tokenizer) or CLIP_TOKENIZER
+        listing["tokenizer.json"] = source.tokenizer or CLIP_TOKENIZER
     return listing
 
 
@@ -241,33 +233,25 @@ def _snapshot(repository: str, commit: str | None) -> Path:
     return folder / "snapshots" / (commit or "none")
 
 
-def _check(path: Path, file: str, source: Source, stated: str | None) -> None:
-    """Compare a file with the hash of the table, or else with the one that the hub stated for it."""
-    expected = (source.known.sha256.get(file) if source.known else None) or stated
-    if expected is None:
-        return
-    if (found := file_sha256(path)) != expected:
+def _check(path: Path, expected: str | None) -> None:
+    """Compare a file with its hash; remove one of another content."""
+    if expected is not None and (found := file_sha256(path)) != expected:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        raise ModelError(
-            f"{file} has the SHA-256 {found[:16]}... instead of {expected[:16]}...: the download is "
+        raise ChecksumError(
+            f"{path.name} has the SHA-256 {found[:16]}... instead of {expected[:16]}...: the download is "
             "damaged, or the file has changed at its source; it was removed, try again"
         )
 
 
-def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, Any]:
-    """Return what makes the hub's library report bytes of one file as a part of all."""
-    if progress is None:
-        return {}
+def _bar(report: Progress, done: int, total: int) -> Any:
+    """Return a progress bar for the hub's library that reports bytes of one file as a part of all."""
     from tqdm.auto import tqdm
 
-    report = progress
-
-    class Reporting(tqdm):
+    class Bar(tqdm):
         """A bar that is not drawn: that is up to the caller of `download`."""
 
-        def __init__(self, *args: Any, **options: Any) -> None:
-            options.pop("name", None)  # of the hub's own bars
+        def __init__(self, *args: Any, name: str = "", **options: Any) -> None:
             super().__init__(*args, **{**options, "file": io.StringIO(), "disable": False})
 
         def update(self, n: float | None = 1) -> bool | None:
@@ -276,13 +260,4 @@ def _reporting(progress: Progress | None, done: int, total: int) -> dict[str, An
             report(min(total, done + int(self.n)), total)
             return shown
 
-    return {"tqdm_class": Reporting}
-
-
-def _unreachable(name: str, source: Source, error: Exception) -> str:
-    folder = _cache(source.repository)
-    return (
-        f"{name} cannot be downloaded: {first_line(error)}; on a machine with a network, run `prolip models "
-        f"get {name}`, and copy {folder.name} from the hub's cache there to {folder.parent} here; the model "
-        "'offline' needs no download"
-    )
+    return Bar

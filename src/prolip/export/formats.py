@@ -17,8 +17,8 @@ import numpy as np
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, Parameter, check_name
-from prolip.encoders import is_downloaded
 from prolip.encoders.base import Encoder
+from prolip.encoders.hub import cached_revision
 from prolip.export.card import model_card
 from prolip.export.checkpoint import load_checkpoint, load_original, require_original, write_checkpoint
 from prolip.export.fold import fold
@@ -86,7 +86,10 @@ class Checkpoint:
             fold(fitted, encoder)
         except (ModelError, UsageError) as error:
             return str(error)
-        if original is not None and not download and not (is_downloaded(original) and find_spec("torch")):
+        here = original is None or (
+            original.startswith("hf:") and cached_revision(original[3:], "config.json")
+        )
+        if not download and not (here and find_spec("torch")):
             return f"it needs the original weights, {original}, on this machine, and torch"
         return None
 

@@ -163,11 +163,6 @@ class OnnxModel:
         except Exception as error:  # onnx raises many kinds
             raise ReadError(self.path, f"its tensor {name!r:.80} is damaged: {first_line(error)}") from error
 
-    def external_files(self) -> list[str]:
-        """Return the names of the files beside it that hold tensors."""
-        entries = (entry for tensor in self._tensors.values() for entry in tensor.external_data)
-        return sorted({entry.value for entry in entries if entry.key == "location"})
-
     def with_outputs(self, names: Iterable[str]) -> bytes:
         """Return the model with these values as its outputs; what they do not need is left to the runtime."""
         kept = list(self.proto.graph.output)
