@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy, mse_loss, nll_loss, normalize
 
 from prolip import Task, methods, solvers
 from prolip.methods.logit_bias import Sum
-from prolip.solvers.adam import HalfAdam, half_gradient
+from prolip.solvers.adam import AdamW, half_gradient
+from prolip.solvers.adam import half as round_to_half
 from reference.compare import LIMITS, differences
 from reference.lines import references, same_lines
 from reference.problems import made_up
@@ -55,7 +56,7 @@ def test_steps_are_those_of_adamw():
     rng = np.random.default_rng(0)
     ours, a = rng.normal(size=(5, 4)), double(rng.normal(size=(4, 3)))
     theirs = double(ours).requires_grad_()
-    mine = solvers.AdamW([ours], eps=1e-4, decay=0.01)
+    mine = AdamW([ours], eps=1e-4, decay=0.01)
     reference = torch.optim.AdamW([theirs], eps=1e-4, weight_decay=0.01)
     for step in range(20):
         lr = 0.1 / (1 + step)
@@ -202,7 +203,10 @@ def test_a_step_in_float16_is_the_programs_up_to_the_order_of_sums(made):
     task, rate = made.task, 1e-4
     program, other = HalfProgram(task, 0.0), HalfProgram(task, 0.0, seed=1)
     weight = program.numpy(program.weight)
-    mine, theirs = HalfAdam([weight], 1e-4), torch.optim.Adam([program.weight], lr=rate, eps=1e-4)
+    mine, theirs = (
+        AdamW([weight], 1e-4, rounding=round_to_half),
+        torch.optim.Adam([program.weight], lr=rate, eps=1e-4),
+    )
     changed = changed_by_order = 0
     for epoch in range(100):
         gradient = program.gradient(epoch)

@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, softmax, unit_rows
 from prolip.methods.anchored import Anchored
-from prolip.solvers import adam, exact, lam_value, path
+from prolip.solvers import adam, exact, lam_value, path, threads
 from prolip.solvers.adam import half
 from prolip.solvers.objective import ReducedObjective, cosine_loss, value_and_gradient
 from prolip.solvers.reduction import reduce
-from prolip.solvers.threads import Regime, choose_regime
-
-REGIMES = {
-    "float64": Regime(np.float64, np.float64),
-    "mixed": Regime(np.float32, np.float64, chunks=3, threads=2),
-    "float32": Regime(np.float32, np.float32, chunks=3, threads=2),
-}
 
 
 def make_task(n=20, classes=4, width=12, dim=8, *, views=1, bias=False, residual=False, seed=0, scale=20.0):
@@ -125,14 +118,13 @@ def test_slope_in_the_length_outside_the_text():
     np.testing.assert_allclose(c / 2, (losses(rest + 1e-6) - losses(rest - 1e-6)) / 2e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("regime", ["float64", "mixed"])
 @every_shape
-def test_the_reduced_gradient_is_that_of_differences(shape, regime):
-    objective = ReducedObjective(reduce(make_task(**shape), REGIMES[regime]), 0.2)
+def test_the_reduced_gradient_is_that_of_differences(shape):
+    objective = ReducedObjective(reduce(make_task(**shape)), 0.2)
     rng = np.random.default_rng(2)
     z = 0.1 * rng.normal(size=objective.shape)
     _, gradient = objective(z)
-    step = 1e-6 if regime == "float64" else 1e-2
+    step = 1e-6
     for _ in range(3):
         direction = rng.normal(size=z.shape) / np.sqrt(z.size)
         ahead, behind = (objective(z + t * direction)[0] for t in (step, -step))
@@ -151,24 +143,17 @@ def test_reduced_problem_has_the_full_problems_minimum(shape, lam):
     np.testing.assert_allclose(logits(task, ours.weight), logits(task, weight), atol=0.05)
 
 
-@pytest.mark.parametrize("regime", REGIMES.values(), ids=REGIMES.keys())
 @every_shape
-def test_every_regime_reaches_the_minimum(shape, regime):
+def test_a_large_problem_reaches_the_minimum_in_chunks_of_float32(shape, monkeypatch):
+    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(threads, "CHUNK_MULTIPLICATIONS", 100)
+    monkeypatch.setattr(threads, "MIN_CHUNK_ROWS", 2)
     task = make_task(**shape)
     value, _ = by_scipy(task, 0.5)
-    found = exact(task, 0.5, regime=regime)
-    assert found.objective == pytest.approx(value, rel=2e-4)
-    assert naive(task, found.weight.astype(float), 0.5)[0] == pytest.approx(found.objective, rel=1e-5)
-
-
-def test_one_place_decides_by_size():
-    small, middle, large = (
-        choose_regime(*size) for size in ((76, 76, 19), (1632, 1280, 102), (4000, 768, 512))
-    )
-    assert (small.products, small.sums, small.chunks) == (np.float64, np.float64, 1)
-    assert (middle.products, middle.sums) == (np.float32, np.float64)
-    assert (large.products, large.sums) == (np.float32, np.float32)
-    assert large.chunks > 1
+    inputs = Task(task.x.astype("f"), task.y, task.text, task.head, task.scale)
+    reduction = reduce(inputs)
+    assert (reduction.factor.dtype, reduction.chunks > 1) == (np.float32, True)
+    assert exact(inputs, 0.5).objective == pytest.approx(value, rel=2e-4)
 
 
 def test_black_box_is_the_identity_head():
@@ -255,17 +240,19 @@ def test_float32_features_keep_their_type():
     ],
     ids=lambda shape: f"{shape['n']} rows",
 )
-def test_order_of_samples_and_threads_do_not_matter(shape, lam):
+def test_order_of_samples_and_threads_do_not_matter(shape, lam, monkeypatch):
     task = single(make_task(**shape, scale=100.0))
     order = np.random.default_rng(1).permutation(task.n)
     first = logits(task, exact(task, lam).weight)
     reordered = logits(task, exact(task.subset(order), lam).weight)
     np.testing.assert_allclose(reordered, first, atol=0.01)
     assert (reordered.argmax(axis=1) == first.argmax(axis=1)).all()
-    in_pieces = [
-        exact(task, lam, regime=Regime(np.float32, np.float64, chunks=4, threads=t)).weight for t in (1, 2)
-    ]
-    np.testing.assert_array_equal(*in_pieces)
+    monkeypatch.setattr(threads, "CHUNK_MULTIPLICATIONS", 1 << 12)
+    in_chunks = []
+    for count in (1, 2):
+        monkeypatch.setattr(threads, "cores", lambda count=count: count)
+        in_chunks.append(exact(task, lam).weight)
+    np.testing.assert_array_equal(*in_chunks)
 
 
 def test_lam_zero_warns_and_stops():

@@ -23,7 +23,6 @@ import numpy as np
 from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
-from prolip.io.environment import cores
 from prolip.methods.base import Method, Progress
 from prolip.solvers.adam import Steps
 from prolip.solvers.softmax_loss import softmax_loss
@@ -149,7 +148,7 @@ class Sum:
         def work(chunk: slice) -> None:
             done[chunk.start] = self._cross_entropy(parameters, within(rows, chunk), m)
 
-        parallel_for(work, chunks, cores())
+        parallel_for(work, chunks)
         value, gradients = done[0]
         for chunk in chunks[1:]:
             more, others = done[chunk.start]

@@ -54,70 +54,47 @@ class LPPlusPlus(Method):
 
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""
-        validation = context.validation
-        best, kept, at = -1.0, start(task), 0
-        for epoch, point in enumerate(descend(task, self.epochs), start=1):
-            accuracy = 0.0 if validation is None else _accuracy(point, validation)
+        best, kept, at = -1.0, None, 0
+        for epoch, (weight, bias) in enumerate(descend(task, self.epochs)):
+            point = LinearClassifier(task.linear, task.text, weight, bias)
+            accuracy = _accuracy(point, context.validation) if epoch else best
             if accuracy >= best:
                 best, kept, at = accuracy, point, epoch
-            if context.progress is not None:
+            if epoch and context.progress is not None:
                 context.progress(epoch, self.epochs)
-        settings = replace(self, epochs=at).to_settings()
-        return LinearClassifier(
-            task.linear, task.text, kept.weight(task.text.rows), kept.b, settings=settings
-        )
+        assert kept is not None
+        return replace(kept, settings=replace(self, epochs=at).to_settings())
 
     def uses_validation(self) -> bool:
         """Whether there is an epoch to choose."""
         return True
 
 
-@dataclass(frozen=True, eq=False)
-class Point:
-    """Where the descent is."""
-
-    w: Array  # [K, D]
-    b: Array  # [K]
-    alpha: Array  # [K]
-
-    def weight(self, texts: Array) -> Array:
-        """Class rows [K, D] of both parts together."""
-        rows: Array = self.w + self.alpha[:, None] * texts.astype(self.w.dtype, copy=False)
-        return rows
+def _accuracy(classifier: LinearClassifier, validation: Task | None) -> float:
+    if validation is None:
+        return 0.0
+    return float((classifier.predict(validation.x[0]) == validation.y).mean())
 
 
-def _accuracy(point: Point, validation: Task) -> float:
-    f = unit_features(validation.linear, validation.x[0])
-    logits = f @ point.weight(validation.text.rows).T + point.b
-    return float((logits.argmax(axis=1) == validation.y).mean())
-
-
-def start(task: Task) -> Point:
-    """Sums of each class's images, and texts as heavy as they fit."""
-    x, y = task.rows()
-    f = unit_features(task.linear, x)
-    cosine = float(np.einsum("nd,nd->n", f, task.text.rows[y]).mean())
-    w = one_hot_sum(f, y, task.classes) / task.views
-    alpha = np.full(task.classes, 2.5 * task.scale * cosine, f.dtype)
-    return Point(w, np.zeros_like(alpha), alpha)
-
-
-def descend(task: Task, epochs: int) -> Iterator[Point]:
-    """The point after each epoch."""
+def descend(task: Task, epochs: int) -> Iterator[tuple[Array, Array]]:
+    """Class rows [K, D], their part of the texts included, and b [K]: at the start, and after each epoch."""
     x, y = task.rows()
     f = unit_features(task.linear, x)
     n, texts = len(f), task.text.rows.astype(f.dtype, copy=False)
+    w, b = one_hot_sum(f, y, task.classes) / task.views, np.zeros(task.classes, f.dtype)
+    alpha = np.full(task.classes, 2.5 * task.scale * np.einsum("nd,nd->n", f, texts[y]).mean(), f.dtype)
     step = 4 * n / float(np.linalg.eigvalsh(f.T @ f)[-1])
     step_alpha = n / (4 * float(np.square(f @ texts.T).sum(axis=0).max()))
-    point = start(task)
-    w, b, alpha = point.w, point.b, point.alpha
     speed_w, speed_b, slope_alpha = np.zeros_like(w), np.zeros_like(b), np.zeros_like(alpha)
+    weight = w + alpha[:, None] * texts
+    yield weight, b
     for epoch in range(1, epochs + 1):
-        _, residual = softmax_loss(f @ (w + alpha[:, None] * texts).T + b, y)
+        _, residual = softmax_loss(f @ weight.T + b, y)
         slope_w = residual.T @ f / n
         slope_alpha = slope_alpha + (slope_w * texts).sum(axis=1)
         speed_w, speed_b = slope_w + 0.9 * speed_w, residual.mean(axis=0) + 0.9 * speed_b
         w, b = w - step * speed_w, b - step * speed_b
         if epoch % 10 == 0:
             alpha = alpha - step_alpha * slope_alpha
-        yield Point(w, b, alpha)
+        weight = w + alpha[:, None] * texts
+        yield weight, b

@@ -98,21 +98,13 @@ class Projection(LogitBiasMethod):
         else:
             recipe = {"lr": self.lr, "epochs": self.epochs, "precision": self.precision}
             solution = solvers.adam(inner, lam, **recipe, progress=context.progress)  # type: ignore[arg-type]
-        report = {
-            "solver": solution.solver,
-            "objective": solution.objective,
-            "start_objective": solution.start_objective,
-            "evaluations": solution.evaluations,
-        }
-        if solution.converged is not None:
-            report["converged"] = solution.converged
         if solution.converged is False and lam > 0:
             warnings.warn(
                 f"no minimum was reached with lam {lam:.3g}; a larger one may do better",
                 ConvergenceWarning,
                 stacklevel=4,
             )
-        return replace(self.place(task, solution.weight), report=report)
+        return replace(self.place(task, solution.weight), report=solution.report())
 
     def fit_parts(self, task: Task, parts: Sequence[Any]) -> Iterator[Fitted]:
         """Yield a fit on each part of the images; minima share one decomposition.

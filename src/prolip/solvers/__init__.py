@@ -1,20 +1,8 @@
 """Solvers of ProLIP's problem: the exact fit, the paper's Adam, and softmax regression."""
 
-from prolip.solvers.adam import AdamW, adam, cosine
+from prolip.solvers.adam import adam
 from prolip.solvers.exact import exact, fit_parts, path
-from prolip.solvers.minimise import Minimum, minimise
+from prolip.solvers.minimise import minimise
 from prolip.solvers.solution import Solution, check_lam, lam_value
 
-__all__ = [
-    "AdamW",
-    "Minimum",
-    "Solution",
-    "adam",
-    "check_lam",
-    "cosine",
-    "exact",
-    "fit_parts",
-    "lam_value",
-    "minimise",
-    "path",
-]
+__all__ = ["Solution", "adam", "check_lam", "exact", "fit_parts", "lam_value", "minimise", "path"]

@@ -19,7 +19,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,40 +34,33 @@ WARM_UP = 1e-5  # the rate of the first epoch, or step, of programs that come fr
 
 
 class AdamW:
-    """Adam, with decoupled weight decay where there is one; the arrays change in place."""
+    """Adam, with decoupled weight decay where there is one; the arrays change in place.
 
-    def __init__(self, arrays: Sequence[Array], eps: float = 1e-4, decay: float = 0.0) -> None:
-        self.arrays, self.eps, self.decay, self.steps = arrays, eps, decay, 0
+    `rounding` is applied to every result of an operation. With `half` that is Adam of PyTorch on float16
+    arrays; ours remain float32.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[Array],
+        eps: float = 1e-4,
+        decay: float = 0.0,
+        rounding: Callable[[Array], Array] = lambda x: x,
+    ) -> None:
+        self.arrays, self.eps, self.decay, self.rounding, self.steps = arrays, eps, decay, rounding, 0
         self.moments = [(np.zeros_like(a), np.zeros_like(a)) for a in arrays]
 
     def step(self, gradients: Sequence[Array], lr: float) -> None:
         """One step at this learning rate."""
         self.steps += 1
         first, second = 1 - 0.9**self.steps, 1 - 0.999**self.steps
+        rounded = self.rounding
         for array, gradient, (mean, square) in zip(self.arrays, gradients, self.moments, strict=True):
-            mean *= 0.9
-            mean += 0.1 * gradient
-            square *= 0.999
+            mean[:] = rounded(mean + 0.1 * (gradient - mean))
             # The constant is far below eps^2; without it squares fade into denormal numbers, which are slow.
-            square += 0.001 * np.square(gradient) + 1e-30
-            array *= 1 - lr * self.decay
-            spread = np.sqrt(square / second)
-            spread += self.eps
-            array -= (lr / first) * mean / spread
-
-
-class HalfAdam(AdamW):
-    """Adam with every result rounded to float16, as PyTorch's is on float16 arrays; ours remain float32."""
-
-    def step(self, gradients: Sequence[Array], lr: float) -> None:
-        """One step at this learning rate."""
-        self.steps += 1
-        first, second = 1 - 0.9**self.steps, 1 - 0.999**self.steps
-        for array, gradient, (mean, square) in zip(self.arrays, gradients, self.moments, strict=True):
-            mean[:] = half(mean + 0.1 * (gradient - mean))
-            square[:] = half(half(0.999 * square) + 0.001 * np.square(gradient))
-            spread = half(half(half(np.sqrt(square)) / math.sqrt(second)) + self.eps)
-            array[:] = half(array - lr / first * mean / spread)
+            square[:] = rounded(rounded(0.999 * square) + (0.001 * np.square(gradient) + 1e-30))
+            spread = rounded(rounded(rounded(np.sqrt(square)) / math.sqrt(second)) + self.eps)
+            array[:] = rounded((1 - lr * self.decay) * array - (lr / first) * mean / spread)
 
 
 def half(x: Array) -> Array:
@@ -201,19 +193,14 @@ def adam(
 
     An epoch is one step on one view; `progress` is called with (epochs done, epochs).
     """
-    began = time.perf_counter()
     train = _train
     if shutil.which("nvidia-smi") and importlib.util.find_spec("torch"):
         on_gpu = importlib.import_module("prolip.solvers.adam_torch")
         train = on_gpu.train if on_gpu.has_gpu() else _train
     weight = train(task, lam, lr, epochs, eps, precision, progress)
-    seconds = time.perf_counter() - began
-    objective, _ = value_and_gradient(task, weight, lam)
-    start = task.linear.weight.astype(weight.dtype)
-    start_objective, _ = value_and_gradient(task, start, lam)
-    return Solution(
-        weight, lam, task.scale, objective, start_objective, epochs, seconds, "adam", converged=None
-    )
+    points = weight, task.linear.weight.astype(weight.dtype)
+    objective, start_objective = (value_and_gradient(task, point, lam)[0] for point in points)
+    return Solution(weight, lam, objective, start_objective, epochs, "adam", converged=None)
 
 
 def _train(
@@ -230,7 +217,7 @@ def _train(
     start = task.linear.weight.astype(np.float32 if halved else task.x.dtype)
     weight = half(start) if halved else start.copy()
     views = [task.with_features(x, task.head) for x in task.x]
-    optimizer = (HalfAdam if halved else AdamW)([weight], eps)
+    optimizer = AdamW([weight], eps, rounding=half) if halved else AdamW([weight], eps)
     for epoch in range(epochs):
         view, rate = views[(epoch + 1) % task.views], cosine(lr, epoch / epochs)
         gradient = half_gradient(view, weight, lam) if halved else value_and_gradient(view, weight, lam)[1]

@@ -20,7 +20,6 @@ happens from lam = 1/N down; `anchored` is convex.)
 """
 
 import math
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from prolip.solvers.minimise import Minimum, empty_history, minimise
 from prolip.solvers.objective import ReducedObjective, value_and_gradient
 from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.solution import Solution
-from prolip.solvers.threads import Regime, parallel_matmul, single_thread
+from prolip.solvers.threads import parallel_matmul, single_thread
 
 # Tolerances of the turns; then the last again until it gains nothing. On tasks of 19 to 752 images two to
 # four solves end within 1e-6 of the minimum; finer first turns take a third more evaluations for nothing.
@@ -55,7 +54,7 @@ class Complement:
     step: Array  # for `Reduction.weight`: -C V_ / 2 lam [n, D], with W_ - W0_ = X' step, or Z_ [r, D]
 
 
-def exact(task: Task, lam: float, *, regime: Regime | None = None) -> Solution:
+def exact(task: Task, lam: float) -> Solution:
     """Minimise the objective over W [Do, D], with the weight lam of |W - W0|^2.
 
     Examples
@@ -65,18 +64,17 @@ def exact(task: Task, lam: float, *, regime: Regime | None = None) -> Solution:
     >>> solution.converged, solution.objective < solution.start_objective
     (True, True)
     """
-    return path(task, [lam], regime=regime)[0]
+    return path(task, [lam])[0]
 
 
-def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> list[Solution]:
+def path(task: Task, lams: Sequence[float]) -> list[Solution]:
     """Solutions for several lam, with one decomposition and warm starts: large to small is the quick order.
 
-    Every view counts as rows of its own; the regime, precision and threads, is chosen by size unless it is
-    given. Objectives are those of the weights that are returned, in their precision: where embeddings shrink
-    to nothing, float32 may lose the direction that the solver found. The solution is the pretrained matrix
-    where no lower one can be written down.
+    Every view counts as rows of its own. Objectives are those of the weights that are returned, in their
+    precision: where embeddings shrink to nothing, float32 may lose the direction that the solver found. The
+    solution is the pretrained matrix where no lower one can be written down.
     """
-    began, solutions = time.perf_counter(), []
+    solutions = []
     if min(lams) == 0:
         warnings.warn(
             "lam = 0 has no penalty: the fit memorises the support set and forgets the pretrained model; "
@@ -84,9 +82,9 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
             stacklevel=3,
         )
     with single_thread():
-        reduction = reduce(task.subset(canonical_order(task)), regime)
+        reduction = reduce(task.subset(canonical_order(task)))
         objective = ReducedObjective(reduction, lams[0])
-        z = np.zeros(objective.shape, reduction.regime.sums)
+        z = np.zeros(objective.shape, reduction.factor.dtype)
         start_value, _ = objective(z)
         for lam in lams:
             minimum, complement = alternate(objective.at(lam), z)
@@ -96,10 +94,8 @@ def path(task: Task, lams: Sequence[float], *, regime: Regime | None = None) -> 
             converged = minimum.converged and math.isclose(value, minimum.value, rel_tol=1e-3, abs_tol=1e-6)
             if not value <= start_value:
                 weight, value, converged = reduction.start, start_value, False
-            now = time.perf_counter()
-            figures = start_value, minimum.evaluations, now - began, "exact", converged
-            solutions.append(Solution(weight, lam, task.scale, value, *figures))
-            began = now
+            figures = value, start_value, minimum.evaluations, "exact", converged
+            solutions.append(Solution(weight, lam, *figures))
     return solutions
 
 
@@ -114,7 +110,7 @@ def fit_parts(task: Task, lam: float, parts: Sequence[Array]) -> Iterator[Array]
         place = order.argsort()
         reduction = reduce(task.subset(order))
         whole = ReducedObjective(reduction, lam)
-        z, complement = np.zeros(whole.shape, reduction.regime.sums), None
+        z, complement = np.zeros(whole.shape, reduction.factor.dtype), None
         for part in parts:
             weights = np.zeros(task.n)
             weights[place[part]] = 1 / (task.views * len(part))
@@ -132,7 +128,7 @@ def alternate(
     `start` is the complement of a problem that is nearly the same, with the solution z.
     """
     reduction, lam = objective.reduction, objective.lam
-    coarse, scale = reduction.regime.sums == np.float32, objective.preconditioner()
+    coarse, scale = reduction.factor.dtype == np.float32, objective.preconditioner()
     remaining = FINE if reduction.inputs.dtype == np.float64 else COARSE_REMAINING if coarse else REMAINING
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]

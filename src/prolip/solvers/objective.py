@@ -68,16 +68,16 @@ class ReducedObjective:
     """
 
     def __init__(self, reduction: Reduction, lam: float) -> None:
-        sums, rows = reduction.regime.sums, len(reduction.y)
+        kind, rows = reduction.factor.dtype, len(reduction.y)
         self.reduction, self.lam = reduction, lam
         self.shape = len(reduction.spectrum), len(reduction.curvature)
         inside = np.einsum("nk,nk->n", reduction.base, reduction.base)
         self.outside = (
             np.maximum(reduction.squared - inside, 0) if reduction.outside is not None else 0 * inside
         )
-        self.weights = np.full(rows, 1 / rows, sums)
-        self.c, self._losses = np.zeros(rows, sums), np.zeros(rows)
-        self._slope = np.empty((rows, self.shape[1]), reduction.regime.products)
+        self.weights = np.full(rows, 1 / rows, kind)
+        self.c, self._losses = np.zeros(rows, kind), np.zeros(rows)
+        self._slope = np.empty((rows, self.shape[1]), kind)
 
     def at(self, lam: float, outside: Array | None = None, weights: Array | None = None) -> ReducedObjective:
         """The same with another lam, and |v_|^2 or weights where given; the two share other arrays."""
@@ -88,12 +88,10 @@ class ReducedObjective:
 
     def __call__(self, z: Array) -> tuple[float, Array]:
         """The value at Z Q [r, k], and the gradient in the same shape."""
-        reduction, regime, rows = self.reduction, self.reduction.regime, len(self.reduction.y)
-        narrow = z.astype(regime.products, copy=False)
-        gradient = np.empty(narrow.shape, regime.products)
+        reduction, gradient = self.reduction, np.empty_like(z)
 
         def losses(part: slice) -> None:
-            v = (reduction.factor[part] @ narrow).astype(regime.sums, copy=False)  # V Q [m, k]
+            v = reduction.factor[part] @ z  # V Q [m, k]
             v += reduction.base[part]
             squared = np.einsum("nk,nk->n", v, v) + self.outside[part]
             products, y = v @ reduction.text.T, reduction.y[part]
@@ -107,10 +105,9 @@ class ReducedObjective:
         def adjoint(part: slice) -> None:
             np.matmul(reduction.factor[:, part].T, self._slope, out=gradient[part])
 
-        parallel_for(losses, split_range(rows, regime.chunks), regime.threads)
-        parallel_for(adjoint, split_range(len(gradient), regime.chunks), regime.threads)
+        parallel_for(losses, split_range(len(reduction.y), reduction.chunks))
+        parallel_for(adjoint, split_range(len(gradient), reduction.chunks))
         value = float(np.vdot(self._losses, self.weights)) + self.lam * float(np.vdot(z, z))
-        gradient = gradient.astype(z.dtype, copy=False)
         gradient += 2 * self.lam * z
         return value, gradient
 
@@ -125,4 +122,4 @@ class ReducedObjective:
         share = (0.3 if reduction.outside is None else 0.05) / len(reduction.y)
         kronecker = share * reduction.spectrum[:, None] * reduction.curvature
         inverse = 1 / (kronecker + max(2 * self.lam, 1e-6 * float(kronecker.max())))
-        return inverse.astype(reduction.regime.sums)
+        return inverse.astype(reduction.factor.dtype)

@@ -28,7 +28,7 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array, softmax
-from prolip.solvers.threads import Regime, choose_regime, parallel_matmul
+from prolip.solvers.threads import parallel_matmul, precision_and_chunks
 
 SPLIT = 0.75  # separate span(T) from its complement while K is below this share of D
 
@@ -37,7 +37,6 @@ SPLIT = 0.75  # separate span(T) from its complement while K is below this share
 class Reduction:
     """A reduced problem; n rows (images times views), rank r, k columns."""
 
-    regime: Regime
     inputs: Array  # X [n, Do]
     start: Array  # W0 [Do, D]
     y: Array  # [n]
@@ -51,6 +50,7 @@ class Reduction:
     base: Array  # V0 Q [n, k], of V0 = X W0 + b
     outside: Array | None  # V0 - V0 Q Q' [n, D]; None where the complement is empty
     squared: Array  # |V0|^2 [n]
+    chunks: int  # that rows are split into, for threads
 
     @property
     def by_rows(self) -> bool:
@@ -71,7 +71,7 @@ class Reduction:
         return parallel_matmul(left, step.astype(left.dtype, copy=False), self.start)
 
 
-def reduce(task: Task, regime: Regime | None = None) -> Reduction:
+def reduce(task: Task) -> Reduction:
     """Reduce a task; every view is rows of its own."""
     rows, y = task.rows()
     x, fixed = task.linear.split(rows)
@@ -79,33 +79,32 @@ def reduce(task: Task, regime: Regime | None = None) -> Reduction:
     w0 = task.linear.weight.astype(x.dtype, copy=False)
     classes, dim = task.text.rows.shape
     split = classes < SPLIT * dim
-    regime = regime or choose_regime(len(x), min(x.shape), classes if split else dim, x.dtype)
-    v0 = (x if task.black_box else parallel_matmul(x, w0)).astype(regime.sums, copy=False)
+    kind, chunks = precision_and_chunks(len(x), min(x.shape), classes if split else dim, x.dtype)
+    v0 = (x if task.black_box else parallel_matmul(x, w0)).astype(kind, copy=False)
     if fixed is not None:
-        v0 = v0 + fixed.astype(regime.sums, copy=False)
-    text = task.text.rows.astype(regime.sums)
+        v0 = v0 + fixed.astype(kind, copy=False)
+    text = task.text.rows.astype(kind)
     squared = np.einsum("nd,nd->n", v0, v0)
     basis, curvature = _text_basis(v0, squared, text, task.scale, split)
     base = v0 @ basis
-    outside = (v0 - parallel_matmul(base, basis.T)).astype(regime.products) if split else None
-    factor, back, spectrum = factorise(x, regime)
+    outside = v0 - parallel_matmul(base, basis.T) if split else None
+    factor, back, spectrum = factorise(x.astype(kind, copy=False))
     return Reduction(
-        regime, x, w0, y, task.scale, factor, back, spectrum, basis, curvature, text @ basis, base, outside,
-        squared,
+        x, w0, y, task.scale, factor, back, spectrum, basis, curvature, text @ basis, base, outside, squared,
+        chunks,
     )  # fmt: skip
 
 
-def factorise(x: Array, regime: Regime) -> tuple[Array, Array, Array]:
+def factorise(x: Array) -> tuple[Array, Array, Array]:
     """F, U / sqrt(e) or U, and e."""
-    wide = x.astype(regime.products, copy=False)
     if len(x) <= x.shape[1]:
-        e, u = _eigh(parallel_matmul(wide, wide.T))
-        keep = e > e[-1] * 8 * np.finfo(wide.dtype).eps
+        e, u = _eigh(parallel_matmul(x, x.T))
+        keep = e > e[-1] * 8 * np.finfo(x.dtype).eps
         e, u = e[keep], u[:, keep]
         root = np.sqrt(e)
         return u * root, u / root, e
-    e, u = _eigh(parallel_matmul(wide.T, wide))
-    return parallel_matmul(wide, u), u, np.maximum(e, 0)
+    e, u = _eigh(parallel_matmul(x.T, x))
+    return parallel_matmul(x, u), u, np.maximum(e, 0)
 
 
 def _eigh(a: Array) -> tuple[Array, Array]:

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from prolip.core.arrays import Array, softmax
+from prolip.solvers import threads
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.reduction import factorise
 from prolip.solvers.softmax_loss import softmax_loss
-from prolip.solvers.threads import choose_regime, parallel_for, parallel_matmul, single_thread, split_range
+from prolip.solvers.threads import parallel_for, parallel_matmul, single_thread, split_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +60,14 @@ class SoftmaxRegression:
     ) -> None:
         weights = np.full((len(f), 1), 1 / len(f)) if weights is None else weights
         self.f, self.y, self.problems = f, y, weights.shape[1]
-        self.regime = regime = choose_regime(len(f), min(f.shape), self.problems * classes)
-        self.weights = weights.astype(regime.sums)
+        size = len(f), min(f.shape), self.problems * classes
+        self.kind, self.chunks = threads.precision_and_chunks(*size, f.dtype)
+        self.weights = weights.astype(self.kind)
         self.base = np.zeros((1, classes)) if base is None else base
-        self.basis = None if basis is None else basis.astype(regime.sums)
+        self.basis = None if basis is None else basis.astype(self.kind)
         with single_thread():
-            factor, self.back, _ = factorise(f, regime)
-        self.penalty = np.ones(factor.shape[1] + intercept, regime.sums)
+            factor, self.back, _ = factorise(f.astype(self.kind, copy=False))
+        self.penalty = np.ones(factor.shape[1] + intercept, self.kind)
         if intercept:  # a feature that is 1, and costs nothing
             factor, self.penalty[-1] = np.hstack([factor, np.ones((len(f), 1), factor.dtype)]), 0.0
         self.factor, self.intercept = factor, intercept
@@ -76,7 +78,7 @@ class SoftmaxRegression:
         other = copy(self)
         other.base = base
         if weights is not None:
-            other.weights, other.problems = weights.astype(self.regime.sums), weights.shape[1]
+            other.weights, other.problems = weights.astype(self.kind), weights.shape[1]
             other.shape = self.shape[0], other.problems, self.shape[2]
         return other
 
@@ -84,7 +86,7 @@ class SoftmaxRegression:
         self, lam: float, *, start: Array | None = None, tol: float = 1e-7, evaluations: int = 500
     ) -> Coefficients:
         """The minimum for this lam; `tol` as `minimise` has it."""
-        z = np.zeros(self.shape, self.regime.sums) if start is None else start
+        z = np.zeros(self.shape, self.kind) if start is None else start
         with single_thread():
             scale = self._inverse_diagonal(lam)
             found = minimise(lambda z: self.value(z, lam), z, tol=tol, evaluations=evaluations, scale=scale)
@@ -93,10 +95,10 @@ class SoftmaxRegression:
 
     def value(self, z: Array, lam: float) -> tuple[float, Array]:
         """The objective at Z [r, B, k], and its gradient."""
-        flat = z.reshape(len(z), -1).astype(self.regime.products, copy=False)
-        losses = np.empty(self.weights.shape, self.regime.sums)
-        slope = np.empty((len(self.y), flat.shape[1]), self.regime.products)
-        gradient = np.empty(flat.shape, self.regime.products)
+        flat = z.reshape(len(z), -1)
+        losses = np.empty_like(self.weights)
+        slope = np.empty((len(self.y), flat.shape[1]), self.kind)
+        gradient = np.empty_like(flat)
 
         def forward(rows: slice) -> None:
             scores = self._scores(rows, flat)  # [m, B, K]
@@ -107,16 +109,16 @@ class SoftmaxRegression:
         def backward(part: slice) -> None:
             np.matmul(self.factor[:, part].T, slope, out=gradient[part])
 
-        parallel_for(forward, split_range(len(self.y), self.regime.chunks), self.regime.threads)
-        parallel_for(backward, split_range(len(gradient), self.regime.chunks), self.regime.threads)
+        parallel_for(forward, split_range(len(self.y), self.chunks))
+        parallel_for(backward, split_range(len(gradient), self.chunks))
         pull = lam * self.penalty[:, None, None] * z
         value = float(np.vdot(losses, self.weights)) + float(np.vdot(pull, z))
-        return value, gradient.reshape(z.shape).astype(z.dtype, copy=False) + 2 * pull
+        return value, gradient.reshape(z.shape) + 2 * pull
 
     def scores(self, z: Array, problem: Array) -> Array:
         """Scores [n, K] of each row in the problem [n] named for it, without the base."""
-        flat, found = z.reshape(len(z), -1).astype(self.regime.products), []
-        for rows in split_range(len(problem), self.regime.chunks):
+        flat, found = z.reshape(len(z), -1), []
+        for rows in split_range(len(problem), self.chunks):
             own = (self.factor[rows] @ flat).reshape(-1, *self.shape[1:])
             found.append(own[np.arange(len(own)), problem[rows]])
         inside = np.concatenate(found)
@@ -133,8 +135,7 @@ class SoftmaxRegression:
         return weight.astype(self.f.dtype), bias.astype(self.f.dtype)
 
     def _scores(self, rows: slice, flat: Array) -> Array:
-        own: Array = (self.factor[rows] @ flat).astype(self.regime.sums, copy=False)
-        own = own.reshape(-1, *self.shape[1:])
+        own: Array = (self.factor[rows] @ flat).reshape(-1, *self.shape[1:])
         if self.basis is not None:
             own = own @ self.basis.T
         base = self.base if len(self.base) == 1 else self.base[rows]
@@ -150,4 +151,4 @@ class SoftmaxRegression:
             spread = spread @ np.square(self.basis)
         diagonal = parallel_matmul(np.square(self.factor.T), spread.astype(self.factor.dtype))
         diagonal += 2 * lam * self.penalty[:, None]
-        return np.repeat(1 / diagonal[:, None].astype(self.regime.sums), self.problems, axis=1)
+        return np.repeat(1 / diagonal[:, None].astype(self.kind), self.problems, axis=1)

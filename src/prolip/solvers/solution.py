@@ -12,20 +12,22 @@ from prolip.core.arrays import Array
 class Solution:
     """A fitted projection W [Do, D], that replaces `task.linear.weight`, and how it was found.
 
-    Objectives are mean cross-entropy over every view plus lam |W - W0|^2, at W and at W0; `seconds` are those
-    of the solve alone; `converged`: it stopped because nothing more was to be gained, None
-    where a fixed number of steps does not tell.
+    Objectives are mean cross-entropy over every view plus lam |W - W0|^2, at W and at W0; `converged`: it
+    stopped because nothing more was to be gained, None where a fixed number of steps does not tell.
     """
 
     weight: Array
     lam: float
-    scale: float
     objective: float
     start_objective: float
     evaluations: int
-    seconds: float
     solver: str  # "exact" or "adam"
     converged: bool | None
+
+    def report(self) -> dict[str, Any]:
+        """Figures of the fit."""
+        names = ("solver", "objective", "start_objective", "evaluations", "converged")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def lam_value(lam: Any, task: Task) -> float:

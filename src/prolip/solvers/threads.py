@@ -5,22 +5,14 @@ times as long as with one (7.1 s against 0.7 s, 752 images, four other processes
 every fit, and where a problem is large enough to share, its rows are split into chunks for threads of our
 own, each with BLAS calls of its own.
 
-The size of a problem is what F Z takes, rows x rank x columns of multiplications (all folds together). From
-features in float64 all is float64, whatever the size; otherwise:
-
-    size          F and its products   softmax and sums   threads   why
-    up to 2^20    float64              float64            1         a float32 copy would save nothing
-    up to 2^28    float32              float64            1, or     half the time; as the softmax and the sums
-                                                          all from  are float64, order of images and chunks
-                                                          2^24 on   move a logit by less than 0.01
-    above         float32              float32            all       arrays [rows, classes] are as large as the
-                                                                    features; logits within 0.1
+The size of a problem is what F Z takes, rows x rank x columns of multiplications (all folds together). Up to
+SMALL all is float64, a matter of milliseconds; above it is as precise as the features: float32 takes half the
+time, and moves logits by less than 0.1. Chunks depend on the size alone: threads change no result.
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -31,28 +23,15 @@ from prolip.core.arrays import Array
 from prolip.io.environment import cores
 
 CHUNK_MULTIPLICATIONS = 1 << 24  # multiplications: half a millisecond, which is worth waking a thread for
-SMALL, LARGE = 1 << 20, 1 << 28
+SMALL = 1 << 20
 MIN_CHUNK_ROWS = 128  # of 64, 128 and 256 the fastest for `anchored` on 228 to 960 images
 
 
-@dataclass(frozen=True)
-class Regime:
-    """Precision and threads of a problem. Chunks depend on its size alone: threads change no result."""
-
-    products: Any  # type of F, and of the products with it
-    sums: Any  # type of embeddings, softmax and sums
-    chunks: int = 1  # that the rows are split into
-    threads: int = 1  # chunks that are worked on at once
-
-
-def choose_regime(rows: int, rank: int, columns: int, features: Any = np.float32) -> Regime:
-    """The regime of a problem of this size, from features of this type."""
+def precision_and_chunks(rows: int, rank: int, columns: int, features: Any) -> tuple[Any, int]:
+    """The precision of a problem of this size, and how many chunks its rows are split into."""
     size = rows * rank * columns
-    if size <= SMALL:
-        return Regime(np.float64, np.float64)
-    products = np.float64 if features == np.float64 else np.float32
-    sums = np.float64 if size <= LARGE else products
-    return Regime(products, sums, n_chunks(size, min(rows // MIN_CHUNK_ROWS, 16)), cores())
+    precision = np.float64 if size <= SMALL or features == np.float64 else np.float32
+    return precision, n_chunks(size, min(rows // MIN_CHUNK_ROWS, 16))
 
 
 @contextmanager
@@ -62,8 +41,8 @@ def single_thread() -> Iterator[None]:
         yield
 
 
-def parallel_for(work: Callable[[slice], Any], parts: list[slice], threads: int) -> None:
-    """Run `work` on every part, on so many threads at once, the caller's among them.
+def parallel_for(work: Callable[[slice], Any], parts: list[slice]) -> None:
+    """Run `work` on every part, on as many threads as there are cores, the caller's among them.
 
     A caller that only waited would leave its core to one of the threads it has just woken, and often to both:
     two products of 76 images took 9 ms in a fit where they take 5.
@@ -74,7 +53,7 @@ def parallel_for(work: Callable[[slice], Any], parts: list[slice], threads: int)
         for part in left:
             work(part)
 
-    others = [_pool(threads).submit(take) for _ in range(min(threads, len(parts)) - 1)]
+    others = [_pool(cores()).submit(take) for _ in range(min(cores(), len(parts)) - 1)]
     take()
     for other in others:
         other.result()
@@ -91,7 +70,7 @@ def parallel_matmul(a: Array, b: Array, plus: Array | None = None) -> Array:
         if plus is not None:
             share += plus[part] if by_rows else plus[:, part]
 
-    parallel_for(work, split_range(max(out.shape), n_chunks(a.size * b.shape[1])), cores())
+    parallel_for(work, split_range(max(out.shape), n_chunks(a.size * b.shape[1])))
     return out
 
 
