@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.3.0"
 
-_HOMES = {
+_HOMES = {  # of names that are not in `prolip.core`
     "AdaptedModel": "prolip.api.model",
     "FewShotClassifier": "prolip.api.classifier",
-    "Fitted": "prolip.core",
-    "Head": "prolip.core",
-    "InputError": "prolip.core",
-    "ModelError": "prolip.core",
-    "NotFittedError": "prolip.core",
-    "ProlipError": "prolip.core",
     "Recipe": "prolip.api.recipe",
-    "SavedModelError": "prolip.core",
-    "Task": "prolip.core",
-    "Text": "prolip.core",
-    "UsageError": "prolip.core",
 }
 _MODULES = ("data", "encoders", "evaluate", "features", "methods", "solvers")
 
@@ -70,10 +60,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _MODULES:
         return importlib.import_module(f"prolip.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module(_HOMES.get(name, "prolip.core")), name)
     raise AttributeError(f"module 'prolip' has no attribute {name!r}")
 
 

@@ -73,9 +73,9 @@ def test_each_fault_is_found(prolip, textures, tmp_path):
         (r["kind"], r["path"], r["label"]) for r in outcome["findings"]
     ]
     (lost,) = (row for row in rows if row["path"].endswith("lost.png"))
-    assert (lost["suggested_label"], lost["reason"]) == ("striped", "")
+    assert (lost["suggestion"], lost["reason"]) == ("striped", "")
     (broken,) = (row for row in rows if row["path"].endswith("broken.png"))
-    assert broken["suggested_label"] == ""
+    assert broken["suggestion"] == ""
     assert broken["reason"]
     html = page.read_text()
     assert "probably striped" in html

@@ -29,7 +29,7 @@ def table(path):
 
 
 def test_predictions_are_the_same_every_way(prolip, heap, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.predict.FIRST_CHUNK", 2)
+    monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
     common = ("--top", 2, "--reject", "--json")
     shown = json.loads(prolip("predict", model, heap[0].parent, *common)[1])
     assert [row["image"] for row in shown] == list(map(str, heap))
@@ -103,7 +103,7 @@ def test_names_that_are_not_text(prolip, heap, model, tmp_path, suffix):
 
 
 def test_unreadable_images_are_left_out(prolip, heap, model, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.api.predict.FIRST_CHUNK", 2)
+    monkeypatch.setattr("prolip.api.predict.CHUNK", 2)
     for bad in heap[2:4]:  # a whole chunk
         bad.write_bytes(b"not an image")
     code, _, err = prolip("predict", model, heap[0].parent, "--out", tmp_path / "a.csv", "--strict")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.evaluate import Report, evaluate_features
+from prolip.api.evaluate import evaluate_features
 from prolip.api.fit import fit_support, make_support
 from prolip.api.inputs import ReadOptions, encode, image_name, require_known
 from prolip.api.model import AdaptedModel, make_task
@@ -27,8 +27,9 @@ UNREADABLE, LABEL_ERROR, NONE_OF_THESE = "unreadable", "label-error", "none-of-t
 TWO_CLASSES, TRAIN_AND_TEST, NEAR_COPY = "two-classes", "train-and-test", "near-copy"
 KINDS = (UNREADABLE, LABEL_ERROR, TWO_CLASSES, TRAIN_AND_TEST, NEAR_COPY, NONE_OF_THESE)
 
+COLUMNS = ("kind", "path", "label", "suggestion", "score", "other", "other_label", "reason")
+
 SMALL = 3  # images; a class with fewer can hardly be held out, and has no learning curve
-MIN_CONFUSED = 0.25  # fraction of the held-out images of two classes that are confused
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,12 @@ class Finding:
 
     kind: str  # one of `KINDS`
     image: int  # its index
-    suggestion: str | None = None  # the probable class; for an unreadable image, the reason
+    suggestion: str | None = None  # the probable class
     # For a label error, the label quality; for a near-copy, the cosine to `other`; for an image of none of
     # the classes, the cosine to the nearest class.
     score: float | None = None
     other: int | None = None  # the index of the image that this is a copy of
+    reason: str | None = None  # why an image is unreadable
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,6 @@ class Check(Tabular):
     counts: list[int]  # readable training images per class, without copies
     findings: list[Finding]  # by kind, worst first
     groups: list[list[int]]  # indices of near-copies
-    alike: list[tuple[Any, Any, float]]  # (class, class, share): classes that are often confused
     accuracy: float | None  # that of a fit on these images, by held-out ones
 
     def __repr__(self) -> str:
@@ -75,29 +76,22 @@ class Check(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the findings as rows of a table, or of JSON."""
-        return [
-            {
-                "kind": finding.kind,
-                "path": self.names[finding.image],
-                "label": self.labels[finding.image],
-                "suggestion": finding.suggestion,
-                "score": None if finding.score is None else round(finding.score, 6),
-                "other": None if finding.other is None else self.names[finding.other],
-                "other_label": None if finding.other is None else self.labels[finding.other],
-            }
-            for finding in self.findings
-        ]
+        return [dict(zip(COLUMNS, row, strict=True)) for row in self._table()]
 
     def write_csv(self, path: Path) -> None:
-        """Write the findings to a .csv file; `reason` is that of an unreadable image."""
-        header = ["path", "label", "suggested_label", "kind", "score", "other", "other_label", "reason"]
-        table = []
-        for row in self.rows():
-            unreadable = row["kind"] == UNREADABLE
-            suggested, reason = (None, row["suggestion"]) if unreadable else (row["suggestion"], None)
-            rest = row["kind"], row["score"], row["other"], row["other_label"], reason
-            table.append([row["path"], row["label"], suggested, *rest])
-        write_csv(path, [header, *table])
+        """Write the findings to a .csv file."""
+        write_csv(path, [COLUMNS, *self._table()])
+
+    def _table(self) -> list[list[Any]]:
+        return [
+            [
+                finding.kind, self.names[finding.image], self.labels[finding.image], finding.suggestion,
+                None if finding.score is None else round(finding.score, 6),
+                None if finding.other is None else self.names[finding.other],
+                None if finding.other is None else self.labels[finding.other], finding.reason,
+            ]
+            for finding in self.findings
+        ]  # fmt: skip
 
 
 def check_images(
@@ -149,7 +143,7 @@ def check_images(
     return Check(
         [image_name(image, i) for i, image in enumerate(images)], images, labels, is_test,
         list(train.classes), [counts.get(name, 0) for name in train.classes], findings, connected(pairs),
-        _confused(report), report.accuracy,
+        report.accuracy,
     )  # fmt: skip
 
 
@@ -165,7 +159,9 @@ def _with_images(images: ImageSet, known: Sequence[Any]) -> ImageSet:
 
 def _unreadable(extraction: Extraction, count: int) -> list[Finding]:
     lost = sorted(set(range(count)) - set(extraction.kept))
-    return [Finding(UNREADABLE, i, reason) for i, (_, reason) in zip(lost, extraction.bad, strict=True)]
+    return [
+        Finding(UNREADABLE, i, reason=reason) for i, (_, reason) in zip(lost, extraction.bad, strict=True)
+    ]
 
 
 def _pairs(extraction: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:
@@ -210,14 +206,3 @@ def _none_of_these(task: Task, places: Sequence[int]) -> list[Finding]:
     scores, limit = outlier_scores(task)
     order = [i for i in np.argsort(scores, kind="stable").tolist() if scores[i] < limit]
     return [Finding(NONE_OF_THESE, places[i], None, float(scores[i])) for i in order]
-
-
-def _confused(report: Report) -> list[tuple[Any, Any, float]]:
-    """Return pairs of classes that are confused in at least `MIN_CONFUSED` of their images, and three."""
-    counts, classes = report.confusion, report.classes
-    total = counts.sum(axis=1)
-    confused = np.triu(counts + counts.T, 1)
-    share = confused / np.maximum(total[:, None] + total[None, :], 1)
-    pairs = [(i, j) for i, j in np.argwhere(share >= MIN_CONFUSED).tolist() if confused[i, j] >= 3]
-    pairs.sort(key=lambda pair: -share[pair])
-    return [(classes[i], classes[j], float(share[i, j])) for i, j in pairs]

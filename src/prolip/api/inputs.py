@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,10 +188,8 @@ def _single(image: Any) -> Any:
 
 
 def _is_missing(label: Any) -> bool:
-    """Whether a label is None, NaN, or what pandas has for these."""
-    if isinstance(label, float):
-        return math.isnan(label)
-    return label is None or type(label).__name__ in ("NAType", "NaTType")
+    """Whether a label is None, or NaN, NaT or NA, of which each equals nothing."""
+    return label is None or type(label).__name__ == "NAType" or label != label
 
 
 def number_labels(labels: list[Any], classes: Iterable[Any]) -> tuple[list[int], list[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,9 +19,7 @@ from prolip.evaluate.prediction_sets import prediction_sets
 from prolip.features import NoImagesError
 from prolip.io.progress import Progress
 
-CHUNK = 512  # largest number of images that are read together
-FIRST_CHUNK = 32
-CHUNK_SECONDS = 1.0  # work in a chunk, about
+CHUNK = 64  # images that are read together: results appear as they come
 
 
 @dataclass(frozen=True)
@@ -106,10 +103,8 @@ def predict(
 
     `logits` [n, K] replace those of the model, such as out-of-fold ones of its training images.
     """
-    if logits is None:
-        probabilities = model.probabilities(x)
-    else:
-        probabilities = softmax(logits / model.confidence.temperature)
+    logits = model.fitted.logits(x) if logits is None else logits
+    probabilities = softmax(logits / model.confidence.temperature)
     rejected = None
     if options.reject or model.confidence.out_of_distribution is not None:
         rejected = model.rejects(x, probabilities.argmax(axis=1), options.false_reject)
@@ -132,12 +127,11 @@ class PredictionRun:
         self, images: Iterable[tuple[str, Any]], total: int | None, progress: Progress
     ) -> Iterator[dict[str, Any]]:
         """Yield the JSON of each (name, image), in order; `total` is their number, if it is known."""
-        source, done, size = iter(images), 0, FIRST_CHUNK
-        while batch := list(itertools.islice(source, size)):
-            started = time.monotonic()
+        source, done = iter(images), 0
+        while batch := list(itertools.islice(source, CHUNK)):
             names, contents = [name for name, _ in batch], [image for _, image in batch]
 
-            def report(count: int, _: int, done: int = done, size: int = len(batch)) -> None:
+            def report(count: int, size: int, done: int = done) -> None:
                 progress(done + count, total if total is not None else done + size)
 
             try:
@@ -151,6 +145,3 @@ class PredictionRun:
                 predictions = predict(self.model, extraction.features[0], self.options)
                 yield from predictions.to_json([names[i] for i in extraction.kept])
             done += len(batch)
-            # Results appear about once a second, whatever the speed of the encoder.
-            rate = len(batch) / max(time.monotonic() - started, 1e-6)
-            size = int(min(CHUNK, 2 * size, max(FIRST_CHUNK, CHUNK_SECONDS * rate)))

@@ -165,20 +165,20 @@ def export(
     force: bool = False,
     evaluation: Report | None = None,
     runtime: str | Path | None = None,
-    all_graphs: bool = False,
-    weights: str | None = None,
+    **options: Any,
 ) -> list[str]:
-    """Export the model, as `prolip.export.formats.export` does; return the names of the files."""
+    """Export the model, as `prolip.export.formats.export` does; return the names of the files.
+
+    `options` are those of `prolip.export.formats.Export`.
+    """
     from prolip.export.formats import Export
     from prolip.export.formats import export as write
     from prolip.export.web import find_runtime
 
-    figures = None if evaluation is None else evaluation.figures.to_json()
-    config = {**describe(model), "evaluation": figures}
-    exported = Export(
-        model.encoder, model.fitted, config, model.confidence.out_of_distribution, all_graphs, weights,
-        None if runtime is None else find_runtime(as_path(runtime, "runtime")),
-    )  # fmt: skip
+    config = {**describe(model), "evaluation": evaluation and evaluation.figures.to_json()}
+    runtime = None if runtime is None else find_runtime(as_path(runtime, "runtime"))
+    rejection = model.confidence.out_of_distribution
+    exported = Export(model.encoder, model.fitted, config, rejection, runtime=runtime, **options)
     return write(as_path(path, "path"), exported, to, force=force)
 
 

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, console, escape, percent, print_json, table
+from prolip.cli.console import OUTPUT, console, escape, print_json, table
 from prolip.cli.parameters import CSV, HTML, PATH, argument, command, option
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ def _as_json(found: Check, written: dict[str, Path | None]) -> dict[str, Any]:
         "accuracy": found.accuracy,
         "findings": found.rows(),
         "small_classes": [name for name, _ in found.small],
-        "alike": [{"classes": [a, b], "mixed": share} for a, b, share in found.alike],
         **{name: str(path) for name, path in written.items() if path is not None},
     }
 
@@ -110,7 +109,7 @@ def _show(found: Check) -> None:
             continue
         console().print()
         header = [{"label-error": "probably", "unreadable": "why"}.get(kind, "same as")]
-        cells = [[str(r["suggestion"] or r["other"])] for r in own]
+        cells = [[str(r["suggestion"] or r["reason"] or r["other"])] for r in own]
         if kind == "two-classes":
             header, cells = ["same as", "label"], [[str(r["other"]), str(r["other_label"])] for r in own]
         if kind == "none-of-these":
@@ -123,5 +122,3 @@ def _show(found: Check) -> None:
     if found.small:
         names = ", ".join(f"{name} ({n})" for name, n in found.small[:SHOWN])
         console().print(escape(f"too small: {names}"))
-    for a, b, share in found.alike[:SHOWN]:
-        console().print(escape(f"often confused: {a} and {b}, {percent(share)} % of their images"))

@@ -106,22 +106,13 @@ def _findings(check: Check, kind: str, places: list[list[int]]) -> Html:
 
 def _unreadable(check: Check) -> Html:
     found = check.of_kind(UNREADABLE)
-    rows: list[list[Any]] = [[check.names[one.image], one.suggestion] for one in found[:LISTED]]
+    rows: list[list[Any]] = [[check.names[one.image], one.reason] for one in found[:LISTED]]
     return section(f"Unreadable images: {len(found)}", table(["image", "reason"], rows)) if rows else Html("")
 
 
 def _classes(check: Check) -> Html:
-    parts: list[Html] = []
-    if check.small:
-        note = f"Fewer than {SMALL} images: little can be learned, and almost nothing tested."
-        rows: list[list[Any]] = [[str(name), n] for name, n in check.small]
-        parts += [tag("h3", "Too small"), tag("p", note, class_="note"), table(["class", "images"], rows)]
-    if check.alike:
-        note = "Held-out images of one are often predicted as the other: add images to both, or merge them."
-        rows = [[f"{a} and {b}", percent(share, 0)] for a, b, share in check.alike]
-        parts += [
-            tag("h3", "Too similar"),
-            tag("p", note, class_="note"),
-            table(["classes", "confused"], rows),
-        ]
-    return section("Classes", *parts) if parts else Html("")
+    if not check.small:
+        return Html("")
+    note = f"Fewer than {SMALL} images: little can be learned, and almost nothing tested."
+    rows: list[list[Any]] = [[str(name), n] for name, n in check.small]
+    return section("Small classes", table(["class", "images"], rows), note=note)
