@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from prolip.app.page_server import STATIC
+from prolip.app.responses import STATIC
 from prolip.data import draw_textures
 from prolip.features import load_image
 

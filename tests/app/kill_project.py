@@ -60,7 +60,9 @@ def step(project, seed):
         project.undo()
     elif isinstance(edit, int):
         image, data = content(edit)
-        project.add_image(image, data, b"small", f"{edit}.jpg", project.state.ordered_classes()[-1])
+        project.add_image(
+            image, data, b"small", name=f"{edit}.jpg", label=project.state.ordered_classes()[-1]
+        )
     else:
         project.commit(edit)
     if project.revision == revision:
@@ -96,7 +98,7 @@ def kill_once(folder, seed, rng):
     os.close(writer)
     opening = rng.random() < 0.1
     acknowledged = 0 if opening else len(os.read(reader, 4)) - 4
-    time.sleep(rng.choice([0.005, 0.05, 0.3]) * rng.random())
+    time.sleep(rng.choice([0.05, 0.5, 2.0]) * rng.random())
     os.kill(child, signal.SIGKILL)
     while block := os.read(reader, 1 << 16):
         acknowledged += block.count(b".")

@@ -23,8 +23,8 @@ from app_server import TOKEN, Client, png, running_page
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.app import trainer
-from prolip.app.page_server import STATIC
 from prolip.app.project import Project
+from prolip.app.responses import STATIC
 from prolip.core import ProlipError
 
 
@@ -282,14 +282,6 @@ def test_a_name_is_text_and_never_a_path(page, tmp_path):
         assert page.raw("GET", f"/api/images/{path}")[0] == 404
     for path in ("..%2fpage_server.py", "../page_server.py"):
         assert page.raw("GET", f"/static/{path}")[0] == 404
-
-
-def test_a_small_copy_that_is_lost_is_drawn_again(page, tmp_path):
-    image = page.upload(png(blotch((9, 9, 9), 1)))[1]["image"]
-    (copy,) = (tmp_path / "p" / "thumbnails").rglob("*.jpg")
-    before = copy.read_bytes()
-    copy.unlink()
-    assert page.raw("GET", f"/api/images/{image}")[2] == before
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"name": 3}', b'{"nom": "x"}', b"[" * 100_000, b"\xff"])

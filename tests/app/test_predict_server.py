@@ -134,7 +134,6 @@ def test_health_models_and_openapi(server):
     document = server.json("GET", "/openapi.json")[1]
     assert document["openapi"].startswith("3.1")
     assert {"/predict", "/healthz"} <= set(document["paths"])
-    assert "security" not in document
 
 
 def test_there_is_a_form_and_a_page_of_the_api(server):

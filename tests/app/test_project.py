@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -127,7 +126,7 @@ def test_undo_restores_every_state_and_the_disk_has_it(changes):
 
 def add(project, content=b"content", label=None, group=""):
     image = hashlib.sha256(content).hexdigest()
-    project.add_image(image, content, b"small", "x.jpg", label, group)
+    project.add_image(image, content, b"small", name="x.jpg", label=label, group=group)
     return image
 
 
@@ -180,10 +179,9 @@ def test_the_name_is_that_of_the_folder_wherever_one_stands(tmp_path, monkeypatc
 
 
 def test_a_model_that_is_named_is_recorded(tmp_path):
-    mine = SimpleNamespace(name="hf:mine")
     assert Project.base_model(tmp_path / "p") == "offline"
-    for encoder, expected in ((None, "offline"), (mine, "hf:mine"), (None, "hf:mine")):
-        with Project.open(tmp_path / "p", encoder):
+    for model, expected in ((None, "offline"), ("hf:mine", "hf:mine"), (None, "hf:mine")):
+        with Project.open(tmp_path / "p", model):
             pass
         assert Project.base_model(tmp_path / "p") == expected
 

@@ -26,7 +26,7 @@ class Recorder:
         key = next(k for k, row in self.project.state.classes.items() if row.name == name)
         images = [hashlib.sha256(each).hexdigest() for each in data]
         for image, each in zip(images, data, strict=True):
-            self.project.add_image(image, each, b"small", "a.png", key)
+            self.project.add_image(image, each, b"small", name="a.png", label=key)
         return images
 
     def fits(self):
@@ -111,7 +111,7 @@ def test_labels_of_predictions_count_once_they_are_confirmed(recorder):
     recorder.add("green", range(20, 24))
     data = png(blotch(COLOURS["red"], 60))
     image = hashlib.sha256(data).hexdigest()
-    recorder.project.add_image(image, data, b"small", "a.png")
+    recorder.project.add_image(image, data, b"small", name="a.png")
     for edit, trained in ((edits.accept_predictions, False), (edits.label_images, True)):
         recorder.project.commit(lambda state, edit=edit: edit(state, [image], "1"))
         recorder.wait_until_trained()

@@ -70,7 +70,7 @@ class BaseModels:
             encoded = self._loaded.get(change["model"]) or self._load(change["model"], report)
             report(1, 1)
             old = self._trainer.encoded
-            self._project.set_model(encoded.encoder)
+            self._project.set_model(encoded.encoder.name)
             self._loaded = {old.encoder.name: old, encoded.encoder.name: encoded}
             self._trainer.use(encoded)
             self._show(None)

@@ -66,7 +66,7 @@ def merge_classes(state: State, key: str, into: str) -> Change:
 
 
 def add_image(
-    state: State, image: str, name: str, label: str | None, group: str = "", test: bool = False
+    state: State, image: str, name: str, label: str | None = None, group: str = "", test: bool = False
 ) -> Change:
     """Add an uploaded image; one that is there already gets the new label."""
     if label is not None:

@@ -29,9 +29,9 @@ def encode(data: bytes, encoder: Encoder) -> Array:
     return encoder.encode(read_pixels(data, encoder.preprocess)[None])
 
 
-def shrink(data: bytes, side: int) -> bytes:
-    """Make a small JPEG of an image. The page only ever shows these, never the uploaded bytes."""
-    return to_jpeg(decode(data, side), side, quality=85)
+def shrink(data: bytes) -> bytes:
+    """Make a JPEG to look at. The page only ever shows such copies, never the uploaded bytes."""
+    return to_jpeg(decode(data, PREVIEW_SIDE), PREVIEW_SIDE, quality=85)
 
 
 def decode(data: bytes, near: int) -> Image.Image:

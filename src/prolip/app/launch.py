@@ -62,7 +62,7 @@ def open_app(
         encoder = load_encoder(folder, model, device)  # before a folder is made
         listening = stack.enter_context(http_server.bind(host, port))
         try:
-            project = stack.enter_context(Project.open(folder, encoder))
+            project = stack.enter_context(Project.open(folder, encoder.name))
         except ProjectInUseError:
             if not link_file.is_file():
                 raise

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 
 import anyio.to_thread
@@ -19,8 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import prolip
@@ -29,9 +27,9 @@ from prolip.app import downloads, edits
 from prolip.app.base_models import BaseModels
 from prolip.app.events import Events
 from prolip.app.figures import search
-from prolip.app.images import PREVIEW_SIDE, THUMBNAIL_SIDE, UPLOAD_LIMIT, encode, prepare, shrink
+from prolip.app.images import UPLOAD_LIMIT, encode, prepare, shrink
 from prolip.app.project import Project
-from prolip.app.responses import EXCEPTION_HANDLERS, read_object
+from prolip.app.responses import EXCEPTION_HANDLERS, STATIC, STATIC_ROUTES, read_object
 from prolip.app.samples import add_samples
 from prolip.app.security import Access, AccessMiddleware
 from prolip.app.state import Change, write_rows
@@ -39,20 +37,13 @@ from prolip.app.trainer import Trainer
 from prolip.core import InputError, UsageError
 from prolip.encoders import Encoder
 from prolip.io.environment import cores
-from prolip.io.writing import write_bytes
 
-STATIC = Path(__file__).parent / "static"
-SHARED_STATIC = str(files("prolip").joinpath("static"))  # what reports and exports use, too
 OPEN_PATHS = ("/static/", "/api/session")
-MAX_FOUND = 500  # images in the response to a search
 IMMUTABLE = {"cache-control": "private, max-age=31536000, immutable"}  # an image's id is its content
-EDITS = {
-    edit.__name__: edit
-    for edit in (
-        edits.add_class, edits.edit_class, edits.remove_class, edits.merge_classes, edits.label_images,
-        edits.accept_predictions, edits.remove_images,
-    )
-}  # fmt: skip
+EDITS = (
+    "add_class", "edit_class", "remove_class", "merge_classes", "label_images", "accept_predictions",
+    "remove_images",
+)  # fmt: skip
 
 
 class PageServer:
@@ -70,8 +61,7 @@ class PageServer:
         no_cache = {"cache-control": "no-cache"}
         routes = [
             Route("/", lambda _: FileResponse(STATIC / "index.html", headers=no_cache)),
-            Mount("/static/lib", StaticFiles(directory=SHARED_STATIC)),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            *STATIC_ROUTES,
             Route("/api/session", self.session, methods=["POST"]),
             Route("/api/project", self.everything),
             Route("/api/events", self.stream),
@@ -141,9 +131,10 @@ class PageServer:
 
     async def edit(self, request: Request) -> Response:
         """Make an edit: the function of `edits` of this name, with the fields of the request as arguments."""
-        edit, fields = EDITS.get(request.path_params["edit"]), await read_object(request)
-        if edit is None:
+        name, fields = request.path_params["edit"], await read_object(request)
+        if name not in EDITS:
             raise HTTPException(404, "there is no such edit")
+        edit = getattr(edits, name)
         try:
             change = await run_in_threadpool(self.project.commit, lambda state: edit(state, **fields))
         except (TypeError, AttributeError) as error:  # other fields than the edit has
@@ -162,12 +153,17 @@ class PageServer:
             small, pixels = prepare(data, encoded.encoder.preprocess)
             image = hashlib.sha256(data).hexdigest()
             encoded.keep_pixels(image, pixels)
-            name, label, group = query.get("name", ""), query.get("label"), query.get("group", "")
-            test = query.get("test") == "true"
-            return image, self.project.add_image(image, data, small, name, label, group, test)
+            fields = {
+                "name": query.get("name", ""),
+                "label": query.get("label"),
+                "group": query.get("group", ""),
+            }
+            return image, self.project.add_image(
+                image, data, small, **fields, test=query.get("test") == "true"
+            )
 
         image, result = await anyio.to_thread.run_sync(add, limiter=self._image_threads)
-        return JSONResponse({"image": image, "result": result, "revision": self.project.revision})
+        return JSONResponse({"image": image, "result": result})
 
     def add_samples(self, request: Request) -> Response:
         """Add drawn photos to try the page with."""
@@ -185,17 +181,12 @@ class PageServer:
     def thumbnail(self, request: Request) -> Response:
         """Return a small copy of an image of the project."""
         path = self.project.thumbnail(self._image_id(request))
-        if not path.is_file():
-            write_bytes(path, self._shrink(request, THUMBNAIL_SIDE))
         return FileResponse(path, media_type="image/jpeg", headers=IMMUTABLE)
 
     def preview(self, request: Request) -> Response:
         """Return a copy of an image that is large enough to look at."""
-        large = self._shrink(request, PREVIEW_SIDE)
+        large = shrink(self.project.image(self._image_id(request)).read_bytes())
         return Response(large, media_type="image/jpeg", headers=IMMUTABLE)
-
-    def _shrink(self, request: Request, side: int) -> bytes:
-        return shrink(self.project.image(self._image_id(request)).read_bytes(), side)
 
     def _image_id(self, request: Request) -> str:
         image: str = request.path_params["image"]
@@ -220,7 +211,7 @@ class PageServer:
         unlabelled = self.project.state.members(None)
         words, like = fields.get("words", ""), fields.get("like", [])
         images = await run_in_threadpool(search, trainer.encoded, trainer.trained, unlabelled, words, like)
-        return JSONResponse({"images": images[:MAX_FOUND]})
+        return JSONResponse({"images": images})
 
     # Base models and downloads
 

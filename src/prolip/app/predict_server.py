@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +14,20 @@ from starlette.datastructures import UploadFile
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
-import prolip
 from prolip.api import save
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
 from prolip.app.images import UPLOAD_LIMIT, encode
-from prolip.app.responses import EXCEPTION_HANDLERS, describe, read_object
+from prolip.app.responses import EXCEPTION_HANDLERS, STATIC, STATIC_ROUTES, describe, read_object
 from prolip.app.security import Access, AccessMiddleware
 from prolip.core import InputError, UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.features import ImageError
 from prolip.io.environment import cores
 
-STATIC = Path(__file__).parent / "static"
-SHARED_STATIC = str(files("prolip").joinpath("static"))  # what reports and exports use, too
 OPEN_PATHS = ("/healthz", "/docs", "/static/")
 OPENAPI = Path(__file__).parent / "openapi.json"
 MAX_IMAGES = 64  # in one request
@@ -63,12 +57,11 @@ class PredictServer:
         routes = [
             Route("/", lambda _: FileResponse(STATIC / "serve" / "index.html")),
             Route("/docs", lambda _: FileResponse(STATIC / "serve" / "docs.html")),
-            Mount("/static/lib", StaticFiles(directory=SHARED_STATIC)),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            *STATIC_ROUTES,
             Route("/predict", self.predict, methods=["POST"]),
             Route("/models", self.list_models),
             Route("/healthz", lambda _: JSONResponse({"status": "ok", "models": list(self.models)})),
-            Route("/openapi.json", self.openapi),
+            Route("/openapi.json", lambda _: FileResponse(OPENAPI)),
         ]
         app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
         return CORSMiddleware(  # without origins it adds nothing
@@ -91,15 +84,6 @@ class PredictServer:
                 for name, model in self.models.items()
             ]
         )
-
-    async def openapi(self, request: Request) -> Response:
-        """Return the OpenAPI description of this server, with its models."""
-        document = json.loads(OPENAPI.read_text("utf-8"))
-        document["info"]["version"] = prolip.__version__
-        document["paths"]["/predict"]["post"]["parameters"][0]["schema"]["enum"] = list(self.models)
-        if self.access.token is None:
-            del document["security"], document["components"]["securitySchemes"]
-        return JSONResponse(document)
 
     async def predict(self, request: Request) -> Response:
         """Classify one image, or several."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -31,9 +31,6 @@ from prolip.app.state import Change, ClassRow, ImageRow, State, read_rows
 from prolip.core import InputError, UsageError
 from prolip.io.sqlite import open_database
 from prolip.io.writing import follow, write_bytes
-
-if TYPE_CHECKING:
-    from prolip.encoders import Encoder
 
 UNDO_STEPS = 200
 DATABASE, LOCK, LINK = "project.sqlite", "project.lock", "open-page.html"
@@ -82,8 +79,8 @@ class Project:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, encoder: Encoder | None = None) -> Iterator[Project]:
-        """Open a project, or make a new one; `encoder`, if given, becomes its base model."""
+    def open(cls, folder: Path, model: str | None = None) -> Iterator[Project]:
+        """Open a project, or make a new one; `model`, if given, becomes its base model."""
         folder = follow(folder)
         _reject_links(folder)
         cls.base_model(folder)  # refuses a folder of other files
@@ -96,14 +93,14 @@ class Project:
             database.execute("PRAGMA synchronous = FULL")  # a change survives a power cut, too
             _delete_removed(database, folder)
             project = cls(folder, database)
-            if encoder is not None:
-                project.set_model(encoder)
+            if model is not None:
+                project.set_model(model)
             yield project
 
-    def set_model(self, encoder: Encoder) -> None:
-        """Make another encoder the base model."""
+    def set_model(self, name: str) -> None:
+        """Make another model the base model."""
         with self._lock, self._database as database:
-            database.execute("UPDATE project SET model = ?", (encoder.name,))
+            database.execute("UPDATE project SET model = ?", (name,))
 
     @property
     def state(self) -> State:
@@ -176,25 +173,17 @@ class Project:
 
         return self.commit(last)
 
-    def add_image(
-        self,
-        image: str,
-        data: bytes,
-        thumbnail: bytes,
-        name: str,
-        label: str | None = None,
-        group: str = "",
-        test: bool = False,
-    ) -> str:
+    def add_image(self, image: str, data: bytes, thumbnail: bytes, **fields: Any) -> str:
         """Write an image, whose id is the SHA-256 of its bytes, and its thumbnail, then add it.
 
-        Returns "added", "moved" (to another class) or "known" (nothing changed).
+        `fields` are those of `edits.add_image`. Returns "added", "moved" (to another class) or "known"
+        (nothing changed).
         """
         known = self.has_image(image)
         for file, content in ((self.image(image), data), (self.thumbnail(image), thumbnail)):
             if not file.is_file():
                 write_bytes(file, content)
-        change = self.commit(lambda state: edits.add_image(state, image, name, label, group, test))
+        change = self.commit(lambda state: edits.add_image(state, image, **fields))
         return ("moved" if change else "known") if known else "added"
 
     def image(self, image: str) -> Path:

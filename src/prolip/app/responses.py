@@ -1,17 +1,26 @@
-"""Error responses and JSON objects of requests, for both servers."""
+"""Static files, error responses and JSON objects of requests, for both servers."""
 
 import sqlite3
 from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
 from prolip.app.edits import RemovedElsewhereError
 from prolip.core import InputError, ProlipError, UsageError
 from prolip.features import ImageError
 
+STATIC = Path(__file__).parent / "static"
+STATIC_ROUTES = [
+    Mount("/static/lib", StaticFiles(directory=str(files("prolip").joinpath("static")))),  # as in reports
+    Mount("/static", StaticFiles(directory=STATIC)),
+]
 _STATUS: dict[type[Exception], int] = {RemovedElsewhereError: 409, InputError: 422, UsageError: 400}
 
 

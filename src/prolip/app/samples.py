@@ -21,4 +21,5 @@ def add_samples(project: Project) -> None:
             data = to_jpeg(textures.draw(name, np.random.default_rng([k, number])), SIDE, quality=90)
             label = key if number < LABELLED else None
             image = hashlib.sha256(data).hexdigest()
-            project.add_image(image, data, data, f"{name} {number}.jpg", label, f"sample {name}")
+            group = f"sample {name}"
+            project.add_image(image, data, data, name=f"{name} {number}.jpg", label=label, group=group)
