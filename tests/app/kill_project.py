@@ -60,9 +60,8 @@ def step(project, seed):
         project.undo()
     elif isinstance(edit, int):
         image, data = content(edit)
-        project.add_image(
-            image, data, b"small", name=f"{edit}.jpg", label=project.state.ordered_classes()[-1]
-        )
+        label = project.state.ordered_classes()[-1]
+        project.add_image(image, data, b"small", name=f"{edit}.jpg", label=label)
     else:
         project.commit(edit)
     if project.revision == revision:

@@ -99,9 +99,7 @@ def training_figures(snapshot: TrainedSnapshot) -> dict[str, Any]:
         "revision": snapshot.revision,
         "model": model.encoder.name,
         "ready": True,
-        "classes": dict(
-            zip(training.classes, figures.per_class or [None] * len(training.classes), strict=True)
-        ),
+        "classes": dict(zip(training.classes, figures.per_class or (), strict=False)),
         "accuracy": figures.accuracy,
         "interval": figures.accuracy_interval,
         "held_out_accuracy": figures.held_out_accuracy,  # of fits on parts of the images

@@ -153,14 +153,8 @@ class PageServer:
             small, pixels = prepare(data, encoded.encoder.preprocess)
             image = hashlib.sha256(data).hexdigest()
             encoded.keep_pixels(image, pixels)
-            fields = {
-                "name": query.get("name", ""),
-                "label": query.get("label"),
-                "group": query.get("group", ""),
-            }
-            return image, self.project.add_image(
-                image, data, small, **fields, test=query.get("test") == "true"
-            )
+            fields = {"name": "", **query, "test": query.get("test") == "true"}
+            return image, self.project.add_image(image, data, small, **fields)
 
         image, result = await anyio.to_thread.run_sync(add, limiter=self._image_threads)
         return JSONResponse({"image": image, "result": result})
