@@ -8,10 +8,8 @@ from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.api.evaluate import evaluate_support
 from prolip.api.grow import rename_classes
-from prolip.evaluate.curve import Curve, CurvePoint, Forecast
 from prolip.report import model_page
-from prolip.report.html import table
-from prolip.report.page import chart, gallery, section
+from prolip.report.page import chart, section
 from prolip.report.page import page as make_page
 
 pytestmark = pytest.mark.browser
@@ -101,15 +99,6 @@ def test_a_click_enlarges_an_image_and_arrows_go_on(visit, report):
     page.locator(f'button.frame[data-image="{image}"]:focus').wait_for()  # after the event of closing
 
 
-def test_numbers_are_not_broken_inside(visit, tmp_path):
-    image = {"name": "a_b/c.jpg", "lines": [["predicted: cat_1.5, 99.1\u00a0%", "bad"]]}
-    path = tmp_path / "page.html"
-    path.write_text(make_page("x", "", [gallery([0])], {"classes": [], "images": [image]}), encoding="utf-8")
-    page, _ = visit(path)
-    parts = page.locator(".image .line").inner_html().split("<wbr>")
-    assert parts == ["predicted: cat_", "1.5, 99.1&nbsp;%", ""]
-
-
 def test_a_column_sorts_the_classes(visit, report):
     page, _ = visit(report)
     head = page.locator("table.sortable thead button", has_text="accuracy")
@@ -155,31 +144,6 @@ def test_charts_are_drawn_and_names_in_them_are_text(visit, tmp_path):
     assert page.locator('[data-chart="learningCurve"] .band').count() == 1
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def test_a_learning_curve_has_a_mark_for_each_point_and_a_line_that_does_not_fall(visit, tmp_path):
-    points = [CurvePoint(1, 0.5, 0.05), CurvePoint(2, 0.7, 0.05), CurvePoint(4, 0.66, 0.05)]
-    curve = Curve(points, Forecast(4, 0.66, 0.6, 0.7), [Forecast(8, 0.7, 0.6, 0.8)])
-    path = tmp_path / "curve.html"
-    content = chart("learningCurve", curve.report())
-    path.write_text(make_page("curve", "", [section("curve", content)]), "utf-8")
-    page, _ = visit(path)
-    places = page.locator("polyline.curve").get_attribute("points").split()
-    line = [float(place.split(",")[1]) for place in places]  # downwards
-    marks = page.locator("circle.mark").evaluate_all(
-        "all => all.map((one) => Number(one.getAttribute('cy')))"
-    )
-    assert line[1] == line[2] == pytest.approx(marks[2], abs=0.1)
-    assert line[0] == pytest.approx(marks[0], abs=0.1)
-    assert marks[1] < marks[2] < marks[0]
-
-
-def test_a_table_of_all_methods_is_not_cut(visit, tmp_path):
-    rows = [[f"method {i}", i] for i in range(30)]
-    path = tmp_path / "table.html"
-    path.write_text(make_page("x", "", [section("Figures", table(["a", "b"], rows))]), encoding="utf-8")
-    page, _ = visit(path)
-    assert page.locator(".scroll").evaluate("box => box.scrollHeight <= box.clientHeight")
 
 
 def test_two_hundred_classes(visit, tmp_path):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError
@@ -22,10 +23,7 @@ def add_class(state: State, name: str, images: Sequence[str] = ()) -> Change:
     row = ClassRow(_class_name(name))
     key = str(state.revision + 1)
     _require_distinct(state, key, row)
-    members: dict[str, ImageRow | None] = {
-        image: replace(image_row, label=key, checked=True, machine=False)
-        for image, image_row in _require_images(state, images).items()
-    }
+    members = _changed(state, images, label=key, checked=True, machine=False)
     return Change(f"added the class {row.name}", {key: row}, members)
 
 
@@ -47,10 +45,7 @@ def edit_class(state: State, key: str, name: str | None = None, text: str | None
 def remove_class(state: State, key: str) -> Change:
     """Remove a class; its images stay, without a label."""
     row = require_class(state, key)
-    freed: dict[str, ImageRow | None] = {
-        image: replace(state.images[image], label=None, checked=False, test=False, machine=False)
-        for image in state.members(key)
-    }
+    freed = _changed(state, state.members(key), label=None, checked=False, test=False, machine=False)
     return Change(f"removed the class {row.name}", {key: None}, freed)
 
 
@@ -59,9 +54,7 @@ def merge_classes(state: State, key: str, into: str) -> Change:
     row, target = require_class(state, key), require_class(state, into)
     if key == into:
         raise InputError(f"{row.name!r} cannot be merged into itself")
-    moved: dict[str, ImageRow | None] = {
-        image: replace(state.images[image], label=into) for image in state.members(key)
-    }
+    moved = _changed(state, state.members(key), label=into)
     return Change(f"merged {row.name} into {target.name}", {key: None}, moved)
 
 
@@ -82,11 +75,8 @@ def add_image(
 def label_images(state: State, images: Sequence[str], label: str | None = None, group: str = "") -> Change:
     """Label images with a class, or with none."""
     target = "no class" if label is None else require_class(state, label).name
-    has_label = label is not None
-    rows: dict[str, ImageRow | None] = {
-        image: replace(row, label=label, checked=has_label, test=row.test and has_label, machine=False)
-        for image, row in _require_images(state, images).items()
-    }
+    test = {} if label is not None else {"test": False}
+    rows = _changed(state, images, label=label, checked=label is not None, machine=False, **test)
     changed = {image: row for image, row in rows.items() if state.images[image] != row}
     return Change(f"labelled {_count(len(changed))} {target}", images=changed, group=group)
 
@@ -94,16 +84,13 @@ def label_images(state: State, images: Sequence[str], label: str | None = None, 
 def accept_predictions(state: State, images: Sequence[str], label: str, group: str = "") -> Change:
     """Label images with the class that the model predicts; they stay marked as labelled by it."""
     require_class(state, label)
-    rows: dict[str, ImageRow | None] = {
-        image: replace(row, label=label, checked=False, machine=True)
-        for image, row in _require_images(state, images).items()
-    }
+    rows = _changed(state, images, label=label, checked=False, machine=True)
     return Change("accepted predictions", images=rows, group=group)
 
 
 def remove_images(state: State, images: Sequence[str]) -> Change:
     """Remove images from the project."""
-    rows = _require_images(state, images)
+    rows = _changed(state, images)
     return Change(f"removed {_count(len(rows))}", images=dict.fromkeys(rows))
 
 
@@ -114,10 +101,11 @@ def require_class(state: State, key: str) -> ClassRow:
     return state.classes[key]
 
 
-def _require_images(state: State, images: Sequence[str]) -> dict[str, ImageRow]:
+def _changed(state: State, images: Sequence[str], **fields: Any) -> dict[str, ImageRow | None]:
+    """Return the rows of images with other values in some fields."""
     if missing := [image for image in images if image not in state.images]:
         raise RemovedElsewhereError(f"{_count(len(missing))} were removed in another window")
-    return {image: state.images[image] for image in images}
+    return {image: replace(state.images[image], **fields) for image in images}
 
 
 def _require_distinct(state: State, key: str, row: ClassRow) -> None:

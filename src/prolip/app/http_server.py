@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -90,8 +89,7 @@ def run(
     root_path: str = "",
 ) -> None:
     """Serve until a signal; responses under way are completed first, if they do not take long."""
-    if threading.current_thread() is threading.main_thread():  # uvicorn raises a signal again at its end
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises a signal again at its end
     server = _Server(config(app, access_log, root_path), on_stop)
     with suppress(KeyboardInterrupt):
         server.run([listening])

@@ -12,7 +12,6 @@ Every response carries headers by which the browser itself loads, sends and fram
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
 import secrets
 from collections.abc import Sequence
@@ -35,6 +34,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 TOKEN_LENGTH = 16  # characters at least, if others can reach the server
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")  # which only this machine can reach
 ANYWHERE = ("0.0.0.0", "::", "[::]")
 
 
@@ -59,7 +59,7 @@ class Access:
         own = _match("host", r"[\w.-]+|\[?[0-9a-f:]+\]?", host)
         own = f"[{own.strip('[]')}]" if ":" in own else own
         # A server that listens on every address has any name, and the token alone decides.
-        self.hosts = None if host in ANYWHERE else {"127.0.0.1", "localhost", "[::1]", own, *names}
+        self.hosts = None if host in ANYWHERE else {*LOOPBACK, own, *names}
         # Only someone with the token can compute the session. Its name keeps servers on other ports apart.
         self.session = hashlib.sha256(f"prolip session: {token}".encode()).hexdigest()
         self.cookie = f"prolip-{self.session[:8]}"
@@ -133,19 +133,11 @@ def _equal(expected: str, text: str) -> bool:
     return secrets.compare_digest(expected.encode(), text.encode("utf-8", "surrogatepass"))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server at this address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def require_token(host: str, token: str | None) -> str | None:
     """Return the token that a server at this address needs; a random one if others can reach it."""
-    least = 1 if is_loopback(host) else TOKEN_LENGTH
+    least = 1 if host in LOOPBACK else TOKEN_LENGTH
     if token is None:
-        return None if is_loopback(host) else secrets.token_urlsafe(24)
+        return None if host in LOOPBACK else secrets.token_urlsafe(24)
     if not re.fullmatch(r"[\w.~+/=-]+", token, re.ASCII) or len(token) < least:
         raise UsageError(
             f"token must have at least {least} letters, digits or characters of -._~+/=: leave it out for a "
