@@ -150,6 +150,11 @@ def intervals(sets: dict[str, dict[str, np.ndarray]], encoder) -> None:
                 truth = metrics.accuracy(fitted.logits(x[other]), y[other])
                 low, high = figures.accuracy_interval
                 hits.setdefault(f"fit, {shots} photos of each", []).append(low <= truth <= high)
+                # The accuracy on so many others differs by chance from that on all.
+                chance = metrics.wilson(truth * len(other), len(other))
+                low = figures.accuracy - np.hypot(figures.accuracy - low, chance[1] - truth)
+                high = figures.accuracy + np.hypot(high - figures.accuracy, truth - chance[0])
+                hits.setdefault(f"... and their chance, {shots}", []).append(low <= truth <= high)
                 if shots == 4:
                     curve = learning_curve(fitted, task, figures, repeats=5)
                     forecast = next(each for each in curve.forecasts if each.shots == 8)
