@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import unicodedata
-import zipfile
 
 import pytest
 from hypothesis import given
@@ -78,12 +77,6 @@ def test_a_normal_name_stays(raw):
     assert name == " ".join(name.split())
 
 
-def test_what_does_not_show_is_not_a_name():
-    for raw in ("", " \t"):
-        with pytest.raises(InputError):
-            normalize_name(raw)
-
-
 def test_two_folders_of_one_name_are_refused_with_both_spelled_out(tmp_path):
     pictures(tmp_path, NFC)
     pictures(tmp_path, NFD)
@@ -91,21 +84,6 @@ def test_two_folders_of_one_name_are_refused_with_both_spelled_out(tmp_path):
         pytest.skip("this file system has one spelling")
     with pytest.raises(InputError, match=r"caf\\xe9.*cafe\\u0301|cafe\\u0301.*caf\\xe9"):
         read_images(tmp_path)
-
-
-def test_a_folder_of_another_spelling_is_read_and_its_paths_stay(tmp_path):
-    pictures(tmp_path, NFD)
-    pictures(tmp_path, "bar")
-    images = read_images(tmp_path)
-    assert images.classes == ["bar", NFC]
-    assert all(path.is_file() for path in images.images)
-
-
-def test_an_archive_of_another_spelling(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for name in (NFD, "bar"):
-            archive.writestr(f"{name}/1.png", b"")
-    assert read_images(tmp_path / "a.zip").classes == ["bar", NFC]
 
 
 def test_labels_of_a_table_are_one_class_however_they_are_spelled(tmp_path):
@@ -128,14 +106,6 @@ def test_another_spelling_is_the_same_class_to_a_model(model, offline, tmp_path)
     with pytest.raises(ProlipError):
         clf.add(names=[NFD])
     assert clf.add(names=["the\u0301"]).added_["added_classes"] == ["th\u00e9"]
-
-
-def test_labels_in_python_are_one_class(offline):
-    images = [blotch(colour, k, size=16) for k, colour in enumerate([*COLOURS.values(), (9, 9, 9)])]
-    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(
-        images, [NFC, NFD, "bar", "bar "]
-    )
-    assert clf.classes_.tolist() == ["bar", NFC]
 
 
 def test_classes_are_found_and_renamed_in_any_spelling(model):

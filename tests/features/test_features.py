@@ -194,32 +194,25 @@ def test_at_most_a_fraction_of_bad_pictures_is_skipped(photos):
     assert "8.png" in str(raised.value)
 
 
-def test_nothing_but_bad_pictures(photos):
+def test_what_cannot_be_extracted(photos):
     photos[0].write_bytes(b"")
-    with pytest.raises(InputError):
-        extract(Fake(), photos[:1], skip_bad=True)
+    for images, views in ((photos, ()), (photos, (0, 0)), (photos, (-1,)), ([], (0,)), (photos[:1], (0,))):
+        with pytest.raises(InputError):
+            extract(Fake(), images, views=views, skip_bad=True)
+    encoder = Fake()
+    encoder.encode = lambda pixels: np.zeros((len(pixels), 3), np.float32)
+    with pytest.raises(ModelError):
+        extract(encoder, photos[1:])
 
 
-@pytest.mark.parametrize("views", [(), (0, 0), (-1,)])
-def test_views_that_are_none(photos, views):
-    with pytest.raises(InputError):
-        extract(Fake(), photos, views=views)
-
-
-def test_no_pictures():
-    with pytest.raises(InputError):
-        extract(Fake(), [])
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_features_that_are_not_finite_name_the_picture_and_are_not_kept(photos, store, value):
+def test_features_that_are_not_finite_name_the_picture_and_are_not_kept(photos, store):
     encoder = Fake()
     encode = encoder.encode
 
     def spoilt(pixels):
         rows = encode(pixels)
         if len(encoder.batches) == 2:
-            rows[1, 3] = value
+            rows[1, 3] = np.nan
         return rows
 
     encoder.encode = spoilt
@@ -228,29 +221,7 @@ def test_features_that_are_not_finite_name_the_picture_and_are_not_kept(photos, 
     assert len(store.space(encoder)) == 5
 
 
-def test_features_of_another_width(photos):
-    encoder = Fake()
-    encoder.encode = lambda pixels: np.zeros((len(pixels), 3), np.float32)
-    with pytest.raises(ModelError):
-        extract(encoder, photos)
-
-
 # --- the store
-
-
-def test_a_second_run_encodes_nothing(photos, store):
-    first = extract(Fake(), photos, views=(0, 1), store=store)
-    encoder = Fake()
-    second = extract(encoder, photos, views=(0, 1), store=store)
-    assert (first.encoded, second.encoded, encoder.batches) == (20, 0, [])
-    assert np.array_equal(first.features, second.features)
-
-
-def test_only_new_views_are_encoded(photos, store):
-    extract(Fake(), photos, views=(0,), store=store)
-    got = extract(Fake(), photos, views=(0, 3), store=store)
-    assert got.encoded == 10
-    assert_same(got.features, extract(Fake(), photos, views=(0, 3)).features)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the tower fell"), KeyboardInterrupt()])
@@ -264,8 +235,9 @@ def test_an_interrupted_run_resumes(photos, store, error):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prolip-load")]
 
 
-def test_rows_are_written_as_the_run_goes(photos, store, monkeypatch):
-    monkeypatch.setattr(extract_module, "_FLUSH_ROWS", 4)
+@pytest.mark.parametrize(("limit", "value"), [("_FLUSH_ROWS", 4), ("_FLUSH_SECONDS", 0.0)])
+def test_rows_are_written_as_the_run_goes(photos, store, monkeypatch, limit, value):
+    monkeypatch.setattr(extract_module, limit, value)
     counts = []
     encoder = Fake()
     encode = encoder.encode
@@ -273,15 +245,6 @@ def test_rows_are_written_as_the_run_goes(photos, store, monkeypatch):
     extract(encoder, photos, store=store)
     assert counts == [0, 4, 8]
     assert stored(store) == 10
-
-
-def test_rows_are_written_after_some_seconds(photos, store, monkeypatch):
-    monkeypatch.setattr(extract_module, "_FLUSH_SECONDS", 0.0)
-    counts, encoder = [], Fake()
-    encode = encoder.encode
-    encoder.encode = lambda pixels: (counts.append(stored(store)), encode(pixels))[1]
-    extract(encoder, photos, store=store)
-    assert counts == [0, 4, 8]
 
 
 def test_a_changed_picture_is_noticed_and_a_moved_one_is_not_encoded(photos, store):

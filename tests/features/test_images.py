@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import random
 import struct
 import subprocess
@@ -109,22 +108,17 @@ def test_arrays_that_are_no_pictures(array, message):
         (8, lambda a: a.transpose(1, 0, 2)[::-1]),
     ],
 )
-@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_exif_orientation(orientation, upright, kind):
     exif = Image.Exif()
     exif[0x0112] = orientation
     # Blocks of 16 pixels, so that JPEG's coding does not blur one into the next.
     large = PICTURE.repeat(16, axis=0).repeat(16, axis=1)
-    options = {"JPEG": {"quality": 100, "subsampling": 0}, "WEBP": {"lossless": True}}.get(kind, {})
-    picture = np.asarray(load_image(saved(Image.fromarray(large), kind, exif=exif, **options)))
-    assert np.abs(picture[8::16, 8::16].astype(int) - upright(PICTURE)).max() <= 3
-
-
-def test_a_picture_in_memory_is_turned_too():
-    exif = Image.Exif()
-    exif[0x0112] = 3
-    opened = Image.open(io.BytesIO(saved(Image.fromarray(PICTURE), "PNG", exif=exif)))
-    assert pixels(opened) == PICTURE[::-1, ::-1].tolist()
+    options = {"quality": 100, "subsampling": 0} if kind == "JPEG" else {}
+    content = saved(Image.fromarray(large), kind, exif=exif, **options)
+    for source in (content, Image.open(io.BytesIO(content))):
+        picture = np.asarray(load_image(source))
+        assert np.abs(picture[8::16, 8::16].astype(int) - upright(PICTURE)).max() <= 3
 
 
 def test_broken_exif_does_not_spoil_the_pixels():
@@ -135,31 +129,12 @@ def test_broken_exif_does_not_spoil_the_pixels():
 # --- kinds of pixels
 
 
-def test_grey_one_bit_and_palette():
-    assert pixels(saved(Image.fromarray(np.array([[3, 200]], np.uint8)), "PNG")) == [[[3] * 3, [200] * 3]]
-    one_bit = Image.fromarray(np.array([[0, 255]], np.uint8)).convert("1")
-    assert pixels(saved(one_bit, "PNG")) == [[[0] * 3, [255] * 3]]
-    palette = Image.new("P", (2, 1))
-    palette.putpalette([10, 20, 30, 40, 50, 60])
-    palette.putpixel((1, 0), 1)
-    assert pixels(saved(palette, "PNG")) == [[[10, 20, 30], [40, 50, 60]]]
-    assert pixels(saved(palette, "GIF")) == [[[10, 20, 30], [40, 50, 60]]]
-
-
 @pytest.mark.parametrize("transparency", [1, bytes([255, 0])])
 def test_transparent_colours_of_a_palette_are_white(transparency):
     palette = Image.new("P", (2, 1))
     palette.putpalette([10, 20, 30, 40, 50, 60])
     palette.putpixel((1, 0), 1)
     assert pixels(saved(palette, "PNG", transparency=transparency)) == [[[10, 20, 30], [255] * 3]]
-
-
-def test_a_transparent_grey_and_a_transparent_colour_are_white():
-    assert pixels(png(2, 1, 8, 0, bytes([0, 9, 77]), (b"tRNS", struct.pack(">H", 77)))) == [
-        [[9] * 3, [255] * 3]
-    ]
-    key = struct.pack(">3H", 1, 2, 3)
-    assert pixels(png(2, 1, 8, 2, bytes([0, 1, 2, 3, 1, 2, 4]), (b"tRNS", key))) == [[[255] * 3, [1, 2, 4]]]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
@@ -197,11 +172,6 @@ def test_sixteen_bit_grey_is_scaled_not_clipped(source):
     assert np.array(pixels(source))[0, :, 0].tolist() == [0, 1, 128, 255]
 
 
-def test_sixteen_bit_colour():
-    rows = b"\0" + struct.pack(">6H", 65535, 0x8000, 0, 0x1234, 0x5678, 0x9ABC)
-    assert pixels(png(2, 1, 16, 2, rows)) == [[[255, 128, 0], [0x12, 0x56, 0x9A]]]
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [([0.0, 0.2, 1.0], [0, 51, 255]), ([0.0, 51.0, 255.0], [0, 51, 255]), ([-1.0, 0.6, 1.0], [0, 204, 255])],
@@ -223,25 +193,9 @@ def test_cmyk(kind):
     assert np.abs(got - [[255, 255, 255], [0, 255, 255], [127, 127, 127], [255, 0, 0]]).max() <= 3
 
 
-@pytest.mark.parametrize("mode", ["YCbCr", "HSV", "LAB"])
-def test_other_colour_spaces(mode):
-    grey = {"YCbCr": (90, 128, 128), "HSV": (0, 0, 90), "LAB": (100, 128, 128)}[mode]
-    red, green, blue = pixels(Image.new(mode, (1, 1), grey))[0][0]
-    assert max(red, green, blue) - min(red, green, blue) <= 2
-    assert 85 <= red <= 97
-
-
-@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_an_animation_gives_its_first_frame(kind):
+def test_an_animation_gives_its_first_frame():
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime")]
-    data = saved(
-        frames[0],
-        kind,
-        save_all=True,
-        append_images=frames[1:],
-        **({"lossless": True} if kind == "WEBP" else {}),
-    )
-    assert Image.open(io.BytesIO(data)).n_frames == 2
+    data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert pixels(data)[0][0] == [255, 0, 0]
 
 
@@ -377,16 +331,6 @@ def test_huge_images_on_many_threads_stay_below_two_gigabytes(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 2_000_000  # kilobytes
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-def test_pipes_devices_and_links_to_themselves_are_no_images(tmp_path):
-    os.mkfifo(tmp_path / "pipe.jpg")
-    (tmp_path / "zero.jpg").symlink_to("/dev/zero")
-    (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
-    for name in ("pipe", "zero", "loop"):
-        with pytest.raises(ImageError):
-            load_image(tmp_path / f"{name}.jpg")
 
 
 def test_damaged_images_are_read_or_refused():

@@ -90,14 +90,6 @@ def test_many_rows_come_back_at_once(tmp_path):
     assert all(np.array_equal(found[key, i % 2], rows[i]) for i, key in enumerate(keys))
 
 
-def test_two_encoders_do_not_mix(photos, tmp_path):
-    store, other = FeatureStore(tmp_path / "store"), Fake()
-    other.fingerprint = "other"
-    assert [extract(encoder, photos, store=store).encoded for encoder in (Fake(), other, Fake(size=10))] == [
-        6
-    ] * 3
-
-
 def test_threads_and_processes_share_a_store(tmp_path):
     program = (
         "import sys, numpy; from prolip.features.store import FeatureStore, Space\n"

@@ -42,36 +42,6 @@ def test_operations_constants_and_attributes():
     np.testing.assert_allclose(found, np.where(expected < 0, 0.25 * expected, expected), atol=1e-5)
 
 
-def test_lists_negative_numbers_and_words_as_attributes():
-    x = RNG.normal(size=(2, 3, 4)).astype(np.float32)
-    graph = Graph()
-    y = graph.node("Transpose", "x", perm=[2, 0, 1])
-    y = graph.node("Pad", y, np.array([0, 0, 1, 0, 0, 0]), mode="edge")
-    y = graph.node("Reshape", y, np.array([4, -1]))
-    found = run(graph, {"x": x}, graph.node("Softmax", y, axis=-2))
-    moved = x.transpose(2, 0, 1)
-    padded = np.concatenate([moved[:, :, :1], moved], axis=2).reshape(4, -1)
-    expected = np.exp(padded) / np.exp(padded).sum(axis=0)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "bool"])
-def test_whole_numbers_keep_their_type(dtype):
-    table = np.array([[0, 1], [1, 1], [1, 0]]).astype(dtype)
-    graph = Graph()
-    found = run(graph, {"x": np.array([2, 0])}, graph.node("Gather", table, "x", axis=0), dtype)
-    np.testing.assert_array_equal(found, table[[2, 0]])
-    assert found.dtype == table.dtype
-
-
-def test_arrays_that_lie_otherwise_in_memory():
-    weight = RNG.normal(size=(6, 4)).astype(">f4").T[:, ::2]
-    x = RNG.normal(size=(2, 4)).astype(np.float32)
-    graph = Graph()
-    found = run(graph, {"x": x}, graph.node("MatMul", "x", weight))
-    np.testing.assert_allclose(found, x @ weight.astype(np.float32), atol=1e-6)
-
-
 def test_unit_rows_leave_a_zero_row():
     x = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
     graph = Graph()
