@@ -84,7 +84,7 @@ def test_the_papers_templates(dataset, prompt):
 def test_templates_from_what_a_user_gives():
     assert templates_for("imagenet-a")[2:4] == ("a origami {}.", "a photo of the large {}.")
     assert as_templates(None) == DEFAULT == ("a photo of a {}.",)
-    assert as_templates("pets") == TEMPLATES["oxford_pets"]
+    assert as_templates("Oxford-Pets") == TEMPLATES["oxford_pets"]
     assert as_templates("a {}!") == ("a {}!",)
     assert as_templates(["{}", "the {}"]) == ("{}", "the {}")
 

@@ -18,15 +18,10 @@ def normalize_name(raw: str) -> str:
     """
     name = " ".join(unicodedata.normalize("NFC", raw).split())
     if not name:
-        raise InputError(f"class {spelled(raw)} is empty: rename it")
+        raise InputError(f"class {raw!a} is empty: rename it")
     return name
 
 
 def normalize_label(label: Any) -> Any:
     """Normalise a label, if it is text."""
     return normalize_name(label) if isinstance(label, str) else label
-
-
-def spelled(name: str) -> str:
-    """Return a name in quotes, with escapes for everything but ASCII."""
-    return ascii(name)

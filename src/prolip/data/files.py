@@ -23,11 +23,7 @@ IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
     "JPEG2000": (".jp2", ".j2k", ".jpx", ".jpf", ".j2c", ".jpc"),
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
     "TGA": (".tga", ".icb", ".vda", ".vst"),
-    "PCX": (".pcx",),
     "PSD": (".psd",),
-    "QOI": (".qoi",),
-    "SGI": (".sgi", ".bw", ".rgb", ".rgba"),
-    "DDS": (".dds",),
 }
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 

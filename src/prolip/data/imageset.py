@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from prolip.core.errors import InputError
-from prolip.core.names import normalize_label, normalize_name, spelled
+from prolip.core.names import normalize_label, normalize_name
 from prolip.io.files import readable
 
 NEGATIVES = ("none of these", "background", "none")  # labels of images that show none of the classes
@@ -49,8 +49,7 @@ def class_names(raw: Iterable[str]) -> tuple[str, ...]:
         cleaned = clean_name(name)
         if cleaned in seen:
             raise InputError(
-                f"classes {spelled(seen[cleaned])} and {spelled(name)} both read {cleaned!r}: "
-                "rename or merge them"
+                f"classes {seen[cleaned]!a} and {name!a} both read {cleaned!r}: rename or merge them"
             )
         seen[cleaned] = name
     return tuple(seen)

@@ -30,23 +30,11 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("imagenet", "imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch"), IMAGENET),
 }
 
-_SHORT = {
-    "caltech": "caltech101",
-    "cars": "stanford_cars",
-    "sun": "sun397",
-    "aircraft": "fgvc_aircraft",
-    "food": "food101",
-    "flowers": "flowers102",
-    "oxford_flowers": "flowers102",
-    "pets": "oxford_pets",
-    "ucf": "ucf101",
-}
-
 
 def templates_for(name: str) -> tuple[str, ...]:
     """Return the paper's templates for a dataset.
 
-    Case, underscores and hyphens do not matter, and short names work, too.
+    Case, underscores and hyphens do not matter.
 
     Examples
     --------
@@ -54,9 +42,8 @@ def templates_for(name: str) -> tuple[str, ...]:
     ('a photo of a {}, a type of pet.',)
     """
     known = {name_key(dataset): templates for dataset, templates in TEMPLATES.items()}
-    known |= {name_key(short): TEMPLATES[dataset] for short, dataset in _SHORT.items()}
     if (key := name_key(name)) not in known:
-        raise UnknownNameError("set of templates", name, [*TEMPLATES, *_SHORT])
+        raise UnknownNameError("set of templates", name, TEMPLATES)
     return known[key]
 
 
