@@ -66,8 +66,8 @@ def rows_of(folder):
     ]
 
 
-def zipped(folder, place, inside="", compression=zipfile.ZIP_DEFLATED):
-    with zipfile.ZipFile(place, "w", compression) as archive:
+def zipped(folder, place, inside=""):
+    with zipfile.ZipFile(place, "w") as archive:
         for path in sorted(folder.rglob("*.png")):
             archive.write(path, f"{inside}{path.relative_to(folder).as_posix()}")
     return place
@@ -97,11 +97,9 @@ KINDS = {
     "tsv": lambda folder, at: write_csv(folder, at / "list.TSV", "\t"),
     "jsonl": lambda folder, at: write_jsonl(folder, at / "list.jsonl"),
     "zip": lambda folder, at: zipped(folder, at / "p.zip"),
-    "zip of a folder": lambda folder, at: zipped(folder, at / "p.zip", "my photos/", zipfile.ZIP_STORED),
     "zip of windows": lambda folder, at: zipped(folder, at / "p.zip", ".\\photos\\"),
     "tar": lambda folder, at: tarred(folder, at / "p.tar"),
     "tar.gz": lambda folder, at: tarred(folder, at / "p.tar.gz", "w:gz"),
-    "tgz": lambda folder, at: tarred(folder, at / "p.tgz", "w:gz"),
 }
 
 

@@ -175,14 +175,6 @@ def test_splits_of_hugging_face(hugging_face, dataset, pictures, tmp_path):
             read_images(source, "val")
 
 
-def test_a_saved_dataset_names_files(hugging_face, files, tmp_path, pictures):
-    rows = {"image": [str(tmp_path / name) for name in files], "label": LABELS}
-    source = hugging_face.Dataset.from_dict(rows)
-    assert pixels(read_images(source).images) == pixels(pictures)
-    source.save_to_disk(tmp_path / "saved")
-    assert pixels(read_images(tmp_path / "saved").images) == pixels(pictures)
-
-
 def test_datasets_that_are_wrong(hugging_face, dataset, tmp_path):
     with pytest.raises(UsageError):
         read_images(dataset.to_iterable_dataset())
