@@ -90,30 +90,28 @@ def write_folder(path: Path, fill: Writer, replace: bool = False) -> None:
     each at once, when all are complete, and whose others stay.
     """
     target = check_place(path)
+    exists = target.is_dir()
+    if exists and not replace and any(target.iterdir()):
+        raise UsageError(f"{path} holds files: name a new folder")
+    draft = _draft(target if exists else target.parent)
     try:
-        with write_lock(target):
-            exists = target.is_dir()
-            if exists and not replace and any(target.iterdir()):
-                raise UsageError(f"{path} holds files: name a new folder")
-            draft = _draft(target if exists else target.parent)
-            draft.mkdir(parents=True)
-            try:
-                fill(draft)
-                mode = draft.stat().st_mode & 0o666
-                files = [file for file in draft.rglob("*") if file.is_file()]
-                for file in files:  # some libraries write files that only their owner may read
-                    file.chmod(mode)
-                if not exists:
-                    _replace(draft, target)
-                    return
-                for file in files:
-                    place = target / file.relative_to(draft)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    _replace(file, place)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        fill(draft)
+        mode = draft.stat().st_mode & 0o666
+        files = [file for file in draft.rglob("*") if file.is_file()]
+        for file in files:  # some libraries write files that only their owner may read
+            file.chmod(mode)
+        if not exists:
+            _replace(draft, target)
+            return
+        for file in files:
+            place = target / file.relative_to(draft)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _replace(file, place)
     except OSError as error:
         raise WriteError(path, error) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _draft(folder: Path) -> Path:
