@@ -32,26 +32,6 @@ def test_linear_probe_is_scikit_learns_logistic_regression(space):
     assert np.allclose(ours.proba(task.x[0]), theirs.predict_proba(f), atol=5e-3)
 
 
-def test_lp_plus_plus_is_descent_with_momentum():
-    task = problem()
-    f, t, y = double(embed(task)), double(task.text.rows), torch.tensor(task.y)
-    w = torch.stack([f[y == k].sum(0) for k in range(3)]).requires_grad_()
-    alpha = torch.full((3,), 2.5 * task.scale * float((f * t[y]).sum(1).mean()), dtype=torch.float64)
-    alpha.requires_grad_()
-    b = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    weights = torch.optim.SGD([w, b], lr=float(4 * 12 / torch.linalg.eigvalsh(f.T @ f)[-1]), momentum=0.9)
-    blend = torch.optim.SGD([alpha], lr=float(12 / (4 * (f @ t.T).square().sum(0).max())))
-    for epoch in range(25):
-        weights.zero_grad()
-        cross_entropy(f @ w.T + b + alpha * (f @ t.T), y).backward()
-        weights.step()
-        if (epoch + 1) % 10 == 0:
-            blend.step()
-    ours = create("lp_plus_plus", epochs=25).fit(task)
-    assert np.allclose(ours.weight, (w + alpha[:, None] * t).detach(), rtol=1e-3, atol=1e-2)
-    assert np.allclose(ours.bias, b.detach(), rtol=1e-3, atol=1e-2)
-
-
 def test_steps_are_those_of_adamw():
     rng = np.random.default_rng(0)
     ours, a = rng.normal(size=(5, 4)), double(rng.normal(size=(4, 3)))

@@ -172,27 +172,3 @@ def test_datasets_lists_and_looks(prolip, tmp_path):
     found = json.loads(prolip("datasets", tmp_path, "--json")[1])
     assert {entry["state"] for entry in found} == {"missing"}
     assert "missing" in prolip("datasets", tmp_path)[1]
-
-
-def test_results_that_cannot_be_written_are_reported(prolip, photos, tmp_path):
-    words = ("--data", photos.parent, "--datasets", "photos", "--line", "zero_shot", "--jobs", "1")
-    code, _, err = prolip("bench", "run", "validation_free", *words, "--results", tmp_path)
-    assert (code, "not a regular file" in err) == (1, True)
-
-
-@pytest.mark.filterwarnings("default")
-def test_more_shots_than_images_are_reported(prolip, photos, tmp_path):
-    words = (
-        "--data", photos.parent, "--datasets", "photos", "--seeds", "1", "--shots", "6", "8", "32",
-        "--line", "prolip", "--views", "1", "--jobs", "1", "--results", tmp_path / "r.sqlite", "--json",
-    )  # fmt: skip
-    code, _, err = prolip("bench", "run", "validation_free", *words)
-    assert code == 0
-    assert "fewer than 8 images: for 8, 32 shots some are drawn" in " ".join(err.split())
-
-
-@pytest.mark.parametrize("words", [("run", "views", "--datasets", "--seeds", "1")])
-def test_an_option_of_several_values_needs_one(prolip, words):
-    code, out, err = prolip("bench", *words)
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
