@@ -21,6 +21,16 @@ from reference.reference import (
 )
 
 
+def clap_steps(rows: int, images: int) -> list[tuple[float, Array]]:
+    """Rates and batches of CLAP's program: 300 epochs, each of whole batches of 256 for so many images."""
+    rng, steps = np.random.default_rng(SEED), []
+    for epoch in range(300):
+        order = rng.permutation(rows)
+        rate = 1e-5 if epoch == 0 else cosine(0.1, (epoch - 1) / 300)
+        steps += [(rate, order[256 * k : 256 * (k + 1)]) for k in range(max(1, images // 256))]
+    return steps
+
+
 def clap_tip_adapter_f(problem: Problem) -> Pair:
     """CLAP's steps on keys and mean embeddings that are as long as the tower makes them."""
     numbers, classes = Numbers(problem), len(problem.task.text)
@@ -33,12 +43,7 @@ def clap_tip_adapter_f(problem: Problem) -> Pair:
         value, slope = cross_entropy(zero[rows] + near @ values, problem.task.y[rows])
         return value, [through_unit(keys, (near * (slope @ values.T)).T @ v[rows])]
 
-    rng, steps = np.random.default_rng(SEED), []
-    for epoch in range(300):
-        order = rng.permutation(numbers.n)
-        rate = 1e-5 if epoch == 0 else cosine(0.1, (epoch - 1) / 300)
-        steps += [(rate, order[256 * k : 256 * (k + 1)]) for k in range(max(1, numbers.n // 256))]
-    (keys,) = last(sgd(loss, [v], steps, 0.9))
+    (keys,) = last(sgd(loss, [v], clap_steps(numbers.n, numbers.n), 0.9))
     near = np.exp(numbers.embed(problem.x) @ unit(keys).T - 1)
     theirs = numbers.s * numbers.test @ numbers.t.T + near @ values
     return ours(problem, "clap_tip_adapter_f", seed=SEED), theirs
@@ -62,12 +67,7 @@ def clap_cross_modal(problem: Problem) -> Pair:
         value, slope = cross_entropy(numbers.s * f[rows] @ unit(w).T, y[rows])
         return value, [through_unit(w, numbers.s * slope.T @ f[rows])]
 
-    rng, steps = np.random.default_rng(SEED), []
-    for epoch in range(300):
-        order = rng.permutation(len(f))
-        rate = 1e-5 if epoch == 0 else cosine(0.1, (epoch - 1) / 300)
-        steps += [(rate, order[256 * k : 256 * (k + 1)]) for k in range(max(1, numbers.n // 256))]
-    (w,) = last(sgd(loss, [prompts.mean(axis=0)], steps, 0.9))
+    (w,) = last(sgd(loss, [prompts.mean(axis=0)], clap_steps(len(f), numbers.n), 0.9))
     return ours(problem, "clap_cross_modal", seed=SEED), numbers.s * numbers.test @ unit(w).T
 
 

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from prolip import methods
-from prolip.core import InputError, UsageError
+from prolip.core import Task, Text, UsageError
 from prolip.methods.clap import reliability
 from prolip.research.catalogue import EXPERIMENTS
 from prolip.research.catalogue.experiment import Entry as TableLine
-from reference import compare as module
 from reference.__main__ import main
-from reference.compare import CHECKS, TOWER_LINES, Check, Line, compare, differences, published_parameters
+from reference.compare import CHECKS, LIMITS, TOWER_LINES, compare, differences, published_parameters
 from reference.lines import references, same_lines
-from reference.problems import SHOTS, VIEWS, made_up, real
+from reference.problems import made_up
 
 SMALL = {"classes": 5, "width": 24, "dim": 16, "per_class": 400}
 
@@ -24,17 +23,32 @@ def problems():
     return list(made_up(**SMALL))
 
 
-def test_problems_have_every_number_of_shots_and_views_and_something_to_learn(problems):
-    assert {(p.task.shots, p.task.views) for p in problems} == {(n, v) for n in SHOTS for v in VIEWS}
-    for problem in problems:
-        zero_shot = methods.create("zero_shot").fit(problem.task).predict(problem.x)
-        assert 0.5 < np.mean(zero_shot == problem.y) < 0.95
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=[check.method for check in CHECKS])
 def test_a_method_is_what_it_is_compared_with(problems, check):
     (line,) = compare(problems, [check])
     assert line.agrees, line
+
+
+def uneven_black_box(problem):
+    """Embeddings of a model whose head is not known; classes have 1, 2, 3, 4 and 4 images."""
+
+    def embedded(task, images):
+        x = np.stack([task.linear(view) for view in task.x[:, images]])
+        return Task(x, task.y[images], Text(task.text.rows), None, task.scale)
+
+    place = np.arange(problem.task.n) % 4
+    task = embedded(problem.task, place <= problem.task.y)
+    validation = embedded(problem.validation, place < 4)
+    return replace(problem, task=task, validation=validation, x=problem.task.linear(problem.x))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=[check.method for check in CHECKS])
+def test_so_it_is_on_embeddings_of_uneven_classes(problems, check):
+    """LP++'s program has as many images of each class, so there is nothing to compare with."""
+    if check.method != "lp_plus_plus":
+        for line in compare([uneven_black_box(problem) for problem in problems[2:4]], [check]):
+            assert line.apart["logits"] < max(check.logits, 0.02), line
+            assert line.apart["points"] < LIMITS["points"], line
 
 
 def test_every_method_on_features_is_compared():
@@ -83,17 +97,7 @@ def test_a_line_takes_its_authors_steps_with_its_own_options(problems, name):
         pair = check.pair(made, **options)
         assert pair is not None
         apart = differences(*pair, problem.y)
-        assert all(apart[key] <= module.LIMITS[key] for key in apart), (problem.name, apart)
-
-
-def test_another_rate_would_be_noticed(problems):
-    wrong = Check("task_res", module.STEPS, lambda p: (_task_res(p, 1e-3), _task_res(p, 2e-3)))
-    (line,) = compare(problems[:1], [wrong])
-    assert not line.agrees
-
-
-def _task_res(problem, lr):
-    return methods.create("task_res", solver="adam", lr=lr).fit(problem.task).logits(problem.x)
+        assert all(apart[key] <= LIMITS[key] for key in apart), (problem.name, apart)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +131,6 @@ def test_other_multipliers_of_clap_would_be_noticed(problems, monkeypatch):
     assert "logits" in line.beyond, line
 
 
-def test_a_line_is_too_far_in_logits_or_in_points():
-    assert Line("", "", {"logits": 0.009, "points": 0.29}, 0.0).agrees
-    assert Line("", "", {"logits": 0.011, "points": 0.29}, 0.0).beyond == ["logits"]
-    assert Line("", "", {"logits": 0.009, "points": 0.31}, 0.0).beyond == ["points"]
-    assert not Line("", "", {"logits": float("nan"), "points": 0.0}, 0.0).agrees
-
-
 def test_features_in_float64_are_fitted_closer_to_the_minimum(problems):
     clap = methods.create("clap")
     quick, fine = (clap.fit(task).report for task in (problems[2].task, problems[2].wide().task))
@@ -141,18 +138,8 @@ def test_features_in_float64_are_fitted_closer_to_the_minimum(problems):
     assert fine["objective"] < quick["objective"]
 
 
-def test_differences_are_the_largest():
-    mine, theirs = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.5], [2.0, 1.0]])
-    assert differences(mine, theirs, np.array([0, 1])) == {"logits": 2.0, "points": 50.0}
-
-
 def test_published_parameters_are_counted():
     assert published_parameters().agrees
-
-
-def test_absent_features_are_named(tmp_path):
-    with pytest.raises(InputError):
-        next(real(tmp_path))
 
 
 def test_the_table_is_printed_and_fails_where_a_line_is_too_far(capsys, monkeypatch):

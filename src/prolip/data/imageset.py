@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from prolip.core.errors import InputError
 from prolip.core.names import normalize_label, normalize_name
@@ -131,11 +131,3 @@ class ImageSet:
         for label in self.labels:
             counts[self.classes[label]] += 1
         return counts
-
-
-class NamedSplits(NamedTuple):
-    """The splits of a dataset and its class names; `imagenet_labels` are for ImageNet's variants."""
-
-    splits: dict[str, ImageSet]
-    names: list[str]
-    imagenet_labels: tuple[int, ...] | None = None

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prolip.core.errors import InputError
 from prolip.data.files import is_image, listing
-from prolip.data.imageset import ImageSet, NamedSplits
+from prolip.data.imageset import ImageSet
 from prolip.encoders.imagenet import imagenet_names
 from prolip.io.reading import read_text
 
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from prolip.research.datasets.table import Dataset
 
 _ID = re.compile(r"n\d{8}")
+
+
+class NamedSplits(NamedTuple):
+    """The splits of a dataset and its class names; `imagenet_labels` are for ImageNet's variants."""
+
+    splits: dict[str, ImageSet]
+    names: list[str]
+    imagenet_labels: tuple[int, ...] | None = None
 
 
 def read_imagenet(dataset: Dataset, folder: Path) -> NamedSplits:

@@ -21,11 +21,11 @@ from prolip.core.arguments import as_text
 from prolip.core.errors import InputError
 from prolip.data.files import existing
 from prolip.data.folders import MissingSplitError
-from prolip.data.imageset import ImageSet, NamedSplits, clean_name, name_key
+from prolip.data.imageset import ImageSet, clean_name, name_key
 from prolip.data.inputs import read_images
 from prolip.data.templates import DEFAULT, templates_for
 from prolip.io.reading import read_json, read_text
-from prolip.research.datasets.imagenet import read_imagenet, read_variant
+from prolip.research.datasets.imagenet import NamedSplits, read_imagenet, read_variant
 from prolip.research.datasets.table import DATASETS, Dataset, find_dataset
 
 

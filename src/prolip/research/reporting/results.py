@@ -51,7 +51,7 @@ class Results:
             with ResultStore(path, reading=True) as store:
                 stored = store.last_plan(experiment)
         if stored is None:
-            raise UsageError(f"{path} has no run of {experiment}: prolip bench run {experiment} --data ROOT")
+            raise UsageError(f"{path} has no run of {experiment}: `prolip bench run {experiment}` makes one")
         return cls(*stored, None if against is None else _find_entry(stored[0].experiment, against))
 
     @property

@@ -80,8 +80,8 @@ def make_plan(
     selected = source.select(experiment, datasets)
     if not selected:
         raise InputError(
-            f"none of the datasets of {experiment.name} is there; `prolip datasets ROOT` lists them. Folders "
-            "of your own images work as well: --datasets FOLDER ..., and features: --features FILE.npz ..."
+            f"none of the datasets of {experiment.name} is there: `prolip datasets ROOT` lists them, and "
+            "`prolip bench run` takes folders of your own images and files of features in their place"
         )
     defaults = source.defaults(experiment, selected)
     if views is None:

@@ -82,8 +82,6 @@ def train(
                 best = {name: p.detach().clone() for name, p in parameters.items()}
         if progress:
             progress(step + 1, total)
-            if hasattr(progress, "note"):  # a bar that can show a text beside the count
-                progress.note(f"loss {losses[-1]:.3f}")
     with torch.no_grad():
         for name, tensor in best.items():
             parameters[name].copy_(tensor)
