@@ -7,7 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from scipy import optimize
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
 from closeness import assert_close
 from prolip import Head, Task, Text, methods
@@ -164,14 +164,9 @@ def test_the_same_seed_gives_the_same_model(name):
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
-def test_several_views_are_taken(name):
-    fitted = create(name).fit(problem(views=3))
-    assert np.isfinite(fitted.logits(problem().x[0])).all()
-
-
-@pytest.mark.parametrize("name", ON_FEATURES)
-def test_one_image_a_class_is_enough(name):
-    fitted = create(name).fit(problem(shots=1))
+@pytest.mark.parametrize("support", [{"views": 3}, {"shots": 1}])
+def test_several_views_or_one_image_a_class_are_fitted(name, support):
+    fitted = create(name).fit(problem(**support))
     assert np.isfinite(fitted.logits(problem().x[0])).all()
 
 
@@ -287,20 +282,6 @@ def test_an_onnx_graph_gives_the_same_logits(name, residual):
 # One by one
 
 
-def test_linear_probe_is_the_minimum_of_its_objective():
-    task = problem(noise=1.0)
-    f, _, y, _ = parts_of(task)
-
-    def loss(both):
-        weight, bias = both[:, :-1], both[:, -1]
-        return 12 * 3.0 * cross_entropy(f @ weight.T + bias, y) + np.square(weight).sum() / 2
-
-    wanted = minimise(loss, (3, 7))
-    ours = create("linear_probe", C=3.0).fit(task)
-    assert close(ours.weight, wanted[:, :-1], atol=0.02)
-    assert close(ours.proba(task.x[0]), softmax(f @ wanted[:, :-1].T + wanted[:, -1], axis=1), atol=5e-3)
-
-
 def test_linear_probe_on_the_features_before_the_projection():
     task = problem()
     f, y = unit(task.x[0].astype(float)), task.y
@@ -327,76 +308,11 @@ def test_linear_probe_takes_c_from_the_validation_set():
     assert probe.report["search"]["on"] == "validation"
 
 
-def test_lp_plus_plus_starts_at_class_sums_and_scaled_texts():
-    task = problem()
-    f, t = embed(task), task.text.rows
-    sums = np.stack([f[task.y == k].sum(axis=0) for k in range(3)])
-    alpha = 2.5 * task.scale * (f * t[task.y]).sum(axis=1).mean()
-    assert close(create("lp_plus_plus", epochs=0).fit(task).weight, sums + alpha * t, atol=1e-4)
-
-
-def test_lp_plus_plus_takes_the_step_of_its_curvature():
-    task = problem()
-    f, t, y, s = parts_of(task)
-    w = np.stack([f[y == k].sum(axis=0) for k in range(3)])
-    alpha = 2.5 * s * (f * t[y]).sum(axis=1).mean()
-
-    def loss(flat):
-        w, b = flat[:18].reshape(3, 6), flat[18:]
-        return cross_entropy(f @ w.T + b + alpha * (f @ t.T), y)
-
-    slope = optimize.approx_fprime(np.append(w, np.zeros(3)), loss, 1e-6)
-    step = 4 * 12 / np.linalg.svd(f)[1][0] ** 2
-    ours = create("lp_plus_plus", epochs=1).fit(task)
-    assert close(ours.weight, w - step * slope[:18].reshape(3, 6) + alpha * t, atol=1e-3)
-    assert close(ours.bias, -step * slope[18:], atol=1e-3)
-
-
-def test_lp_plus_plus_starts_alike_with_any_number_of_views():
-    task, twice = problem(), problem(views=2)
-    twice = Task(np.concatenate([task.x, task.x]), task.y, task.text, task.head, task.scale)
-    one, two = (create("lp_plus_plus", epochs=40).fit(each) for each in (task, twice))
-    assert close(one.logits(task.x[0]), two.logits(task.x[0]), atol=1e-2)
-
-
-def test_lp_plus_plus_keeps_a_trained_epoch():
-    fitted = create("lp_plus_plus").fit(problem(), validation=problem(seed=5))
-    assert 1 <= fitted.settings.options["epochs"] <= 20
-
-
-def test_clap_is_the_minimum_of_its_objective():
-    task = problem()
-    f, t, y, s = parts_of(task)
-    raw = task.text.projection(task.text.features).mean(axis=0).astype(np.float64)
-    p = softmax(s * f @ unit(raw).T, axis=1)[np.arange(12), y]
-    multiplier = np.array([p[y == k].mean() for k in range(3)])
-
-    def loss(rows):
-        pull = (multiplier * np.square(rows - raw).sum(axis=1)).mean()
-        return cross_entropy(s * f @ unit(rows).T, y) + pull
-
-    wanted = s * unit(raw + minimise(lambda step: loss(raw + step), t.shape))
-    assert close(create("clap").fit(task).weight, wanted, atol=0.05)
-
-
 def test_clap_knows_the_length_of_texts_or_takes_a_tenth_of_the_scale():
     task = problem()
     alone = Task(task.x, task.y, task.text.rows, task.head, task.scale)
     assert close(raw_texts(alone), 2.0 * task.text.rows, atol=1e-6)
     assert close(raw_texts(task), task.text.projection(task.text.features).mean(axis=0), atol=1e-6)
-
-
-def test_cross_modal_is_the_minimum_over_images_and_texts():
-    task, lam = problem(), 0.3
-    f, t, y, s = parts_of(task)
-
-    def loss(step):
-        images = cross_entropy(s * f @ (t + step).T, y)
-        texts = cross_entropy(s * t @ (t + step).T, np.arange(3))
-        return (images + texts) / 2 + lam * (s / 100) ** 2 * np.square(step).sum()
-
-    wanted = s * (t + minimise(loss, t.shape))
-    assert close(create("cross_modal", lam=lam).fit(task).weight, wanted, atol=0.1)
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -412,13 +328,6 @@ def test_task_res_is_the_minimum_of_its_objective(normalise):
 
     ours = create("task_res", lam=lam, normalise=normalise).fit(task)
     assert close(ours.weight, s * rows(minimise(loss, t.shape)), atol=0.1)
-
-
-def test_task_res_has_its_authors_recipe():
-    task = problem()
-    fitted = create("task_res", solver="adam").fit(task)
-    assert fitted.report["solver"] == "adam"
-    assert fitted.report["objective"] < fitted.report["start_objective"]
 
 
 @pytest.mark.parametrize("per_template", [True, False])
@@ -446,12 +355,6 @@ def test_prolip_text_says_what_a_task_lacks():
         create("prolip_text", lam=1.0).fit(bare)
 
 
-def test_prolip_text_asks_for_texts_with_features():
-    fitted = create("prolip_text", lam=1.0).fit(problem())
-    with pytest.raises(InputError):
-        fitted.with_text(np.ones((4, 6)))
-
-
 def test_clip_adapter_mixes_a_network_with_the_embedding():
     task = problem()
     fitted = create("clip_adapter", alpha=0.3, epochs=5).fit(task)
@@ -461,40 +364,10 @@ def test_clip_adapter_mixes_a_network_with_the_embedding():
     assert fitted.down.shape == (6, 1)
 
 
-def test_tip_adapter_by_hand():
-    task, other = problem(views=2), problem(seed=7).x[0]
-    keys = unit((embed(task, task.x[0]) + embed(task, task.x[1])) / 2)
-    f = embed(task, other)
-    wanted = 20 * f @ task.text.rows.T + 1.17 * np.exp(-5.5 * (1 - f @ keys.T)) @ np.eye(3)[task.y]
-    assert close(create("tip_adapter", beta=5.5).fit(task).logits(other), wanted, atol=1e-4)
-
-
-def test_tip_adapter_f_moves_keys_downhill():
-    task = problem()
-    fitted = create("tip_adapter_f").fit(task)
-    assert fitted.report["objective"] < fitted.report["start_objective"]
-    assert not np.array_equal(fitted.keys, embed(task))
-    assert close(create("tip_adapter_f", epochs=0).fit(task).keys, embed(task), atol=1e-6)
-
-
 def test_tip_adapter_f_star_searches_its_weights():
     fitted = create("tip_adapter_f_star", epochs=2).fit(problem(shots=5))
     assert fitted.report["search"]["on"] == "support"
     assert fitted.settings.options["alpha"] == fitted.alpha > 1
-
-
-def test_gda_by_hand():
-    task = problem()
-    f, _, y, _ = parts_of(task)
-    means = np.stack([f[y == k].mean(axis=0) for k in range(3)])
-    spread = np.cov((f - means[y]).T)  # rows are variables
-    precision = 6 * np.linalg.pinv(11 * spread + np.trace(spread) * np.eye(6))
-    w = means @ precision
-    b = math.log(1 / 3) - 0.5 * (means * w).sum(axis=1)
-    fitted = create("gda", alpha=0.7).fit(task)
-    wanted, found = zero_shot(task) + 0.7 * (f @ w.T + b), fitted.logits(task.x[0])
-    shared = [logits.mean(axis=1, keepdims=True) for logits in (wanted, found)]  # by all classes: free
-    assert close(found - shared[1], wanted - shared[0], rtol=1e-3, atol=1e-3)
 
 
 def test_gda_believes_two_images_more_than_texts_that_say_nothing():

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from prolip import methods
 from prolip.methods import logit_bias
-from prolip.methods.logit_bias import LogitBiasMethod, Sum, normalised
+from prolip.methods.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.selection import Splits
 from prolip.solvers.softmax_loss import softmax_loss
-from test_methods import create, cross_entropy, problem, unit, zero_shot
+from test_methods import create, cross_entropy, problem, zero_shot
 
 TERMS = [
     name for name in methods.names() if issubclass(methods.get(name), LogitBiasMethod) and "+" not in name
@@ -120,15 +120,6 @@ def test_pieces_of_a_large_problem_add_up(monkeypatch):
         assert value == pytest.approx(whole, rel=1e-12)
         for a, b in zip(gradients, pieces, strict=True):
             assert np.allclose(a, b, atol=1e-12)
-
-
-def test_normalised_rows_and_their_gradient():
-    rng = np.random.default_rng(0)
-    v, slope = rng.normal(size=(2, 4, 3)), rng.normal(size=(2, 4, 3))
-    found, pullback = normalised(v)
-    assert np.allclose(found, unit(v))
-    expected, direction = along(lambda p: float(np.vdot(slope, unit(p[0]))), [v])
-    assert inner([pullback(slope)], direction) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e4])  # logits that overflow an exponential as well

@@ -120,11 +120,6 @@ def test_the_example_is_a_line_of_an_experiment(example, photos, tmp_path, proli
     assert "nearest_mean" in out
 
 
-def test_the_example_refuses_a_validation_set(example):
-    with pytest.raises(UsageError):
-        methods.create(PLACE).fit(task(), validation=task())
-
-
 def test_an_installed_method_goes_by_its_name(example, photos, prolip):
     install(example, "nearest_mean", nearest_mean=PLACE)
     assert "nearest_mean" in methods.names()
