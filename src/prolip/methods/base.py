@@ -7,10 +7,11 @@ something to choose on held-out images.
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, ClassVar, final
@@ -114,8 +115,10 @@ class Method(ABC):
         folds: int | None = None,
     ) -> tuple[Fitted, HeldOutPredictions | None]:
         """Fit, and predict held-out images where the seed of the folds is given."""
-        if validation is not None:
-            self._check_validation(task, validation)
+        if validation is not None and not self.uses_validation():
+            raise UsageError(f"{self.name} has nothing to choose on a validation set with these options")
+        if validation is not None and validation.classes != task.classes:
+            raise InputError(f"the validation set has {validation.classes} classes, not {task.classes}")
         started = time.perf_counter()
         fitted: Fitted
         held_out: HeldOutPredictions | None = None
@@ -143,17 +146,6 @@ class Method(ABC):
         report |= {**tuning.report, **fitted.report, "seconds": time.perf_counter() - started}
         settings = fitted.settings if fitted.settings.method else method.to_settings()
         return replace(fitted, settings=settings, report=plain(report)), held_out
-
-    def _check_validation(self, task: Task, validation: Task) -> None:
-        if not self.uses_validation():
-            raise UsageError(
-                f"{self.name} has nothing to choose on a validation set with these options: leave out "
-                "validation"
-            )
-        if validation.classes != task.classes:
-            raise InputError(
-                f"the validation set has {validation.classes} classes, the support set {task.classes}"
-            )
 
     def tune(self, task: Task, splits: Splits) -> Tuning:
         """Choose what the options leave open, on held-out images; by default there is nothing to choose."""
@@ -210,16 +202,7 @@ REGISTERED: dict[str, type[Method]] = {}  # what `registry` knows, by name
 
 def plain(value: Any) -> Any:
     """An option, or a figure, as JSON has it."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(own) for name, own in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(own) for own in value]
-    value = to_python_scalar(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise UsageError(
-        f"options and figures are numbers, words, lists and mappings, got {type(value).__name__}"
-    )
+    return json.loads(json.dumps(value, default=to_python_scalar))
 
 
 def check_type(owner: type, option: str, value: Any) -> None:

@@ -161,11 +161,6 @@ class Combined(Fitted):
         zero_shot, *others = (part.logits(x) for part in self.parts)
         return sum(others, (1.0 - len(others)) * zero_shot)
 
-    @property
-    def has_graph(self) -> bool:
-        """Whether every part has one."""
-        return all(part.has_graph for part in self.parts)
-
     def to_onnx(self, graph: Graph, x: str) -> str:
         """Add what `logits` computes to a graph."""
         zero_shot, *others = (part.to_onnx(graph, x) for part in self.parts)

@@ -11,7 +11,6 @@ parameters into a `Fitted`. Whatever has a `LogitBias` can be trained alone or w
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -89,12 +88,6 @@ class PenalisedBias(LogitBias):
         (step,) = parameters
         return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
-    def with_lam(self, lam: float) -> PenalisedBias:
-        """The same term under another pull."""
-        other = copy.copy(self)
-        other.lam = lam
-        return other
-
 
 class LogitBiasMethod(Method):
     """A method that can be one term of a sum."""
@@ -167,12 +160,6 @@ class Sum:
         losses, slope = softmax_loss(logits, self.y[rows], 1 / count)
         value = float(losses.sum(dtype=np.float64)) / count
         return value, [gradient for _, pullback in added for gradient in pullback(slope)]
-
-    def with_terms(self, terms: Sequence[LogitBias]) -> Sum:
-        """Other terms, with parameters of the same shapes, on the same zero-shot logits."""
-        other = copy.copy(self)
-        other.terms = list(terms)
-        return other
 
     def minimise(self, start: Sequence[Array] | None = None, coarse: bool = False) -> Trained:
         """Go to the minimum, from `start` or the terms' own; `coarse` is good enough to compare by."""

@@ -110,10 +110,9 @@ class PenalisedBiasMethod(PenaltyMethod, LogitBiasMethod):
 
     def path(self, task: Task, lams: Sequence[float], coarse: bool = False) -> Iterator[Fitted]:
         """Yield the term's minimum for each lam."""
-        term = replace(self, lam=lams[0]).bias(task, exact=True)
-        total, start = Sum(task, [term]), None
+        start = None
         for lam in lams:
-            term = term.with_lam(lam)
-            trained = total.with_terms([term]).minimise(start, coarse)
+            term = replace(self, lam=lam).bias(task, exact=True)
+            trained = Sum(task, [term]).minimise(start, coarse)
             start = trained.parameters[0]
             yield replace(term.fitted(start), report={"solver": "exact", **trained.report()})

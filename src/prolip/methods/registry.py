@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from prolip.core import Fitted, Head, SavedModelError, Settings, Text, UsageError
 from prolip.core.arguments import as_text
 from prolip.core.arrays import Tensors
-from prolip.core.errors import UnknownNameError
+from prolip.core.errors import UnknownNameError, check_name
 from prolip.core.fitted import KINDS
 from prolip.methods.base import REGISTERED, Method, check_type
 
@@ -86,9 +86,7 @@ def create(name: str, **given: Any) -> Method:
     method = get(name)
     known = method.options()
     for option in given:
-        if option not in known:
-            takes = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise UsageError(f"method {name!r} has no option {option!r}: {takes}")
+        check_name(f"option of {name}", option, known)
         check_type(method, option, given[option])
     return method(**given)
 
