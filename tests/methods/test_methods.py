@@ -233,14 +233,6 @@ def test_with_nothing_left_to_choose_a_validation_set_is_refused(name):
         method.fit(problem(), validation=problem(seed=5))
 
 
-def test_recipes_choose_what_their_authors_chose():
-    assert methods.create("clip_adapter", solver="sgd").uses_validation()  # the best epoch
-    assert not methods.create(
-        "task_res", solver="adam"
-    ).uses_validation()  # the last epoch, a fixed weight decay
-    assert not methods.create("clap", solver="sgd").uses_validation()
-
-
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_features_of_the_wrong_width_are_refused(name):
     fitted = fitted_once(name)
@@ -315,69 +307,11 @@ def test_clap_knows_the_length_of_texts_or_takes_a_tenth_of_the_scale():
     assert close(raw_texts(task), task.text.projection(task.text.features).mean(axis=0), atol=1e-6)
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_task_res_is_the_minimum_of_its_objective(normalise):
-    task, lam = problem(), 0.3
-    f, t, y, s = parts_of(task)
-
-    def rows(r):
-        return unit(t + 0.5 * r) if normalise else t + 0.5 * r
-
-    def loss(r):
-        return cross_entropy(s * f @ rows(r).T, y) + lam * (s / 100) ** 2 * np.square(r).sum()
-
-    ours = create("task_res", lam=lam, normalise=normalise).fit(task)
-    assert close(ours.weight, s * rows(minimise(loss, t.shape)), atol=0.1)
-
-
-@pytest.mark.parametrize("per_template", [True, False])
-def test_prolip_text_is_the_minimum_of_its_objective(per_template):
-    task, lam = problem(), 0.05
-    f, _, y, s = parts_of(task)
-    features, head = task.text.features.astype(float), task.text.projection
-
-    def rows(step):
-        each = features @ (head.weight + step) + head.bias
-        return unit((unit(each) if per_template else each).mean(axis=0))
-
-    def loss(step):
-        return cross_entropy(s * f @ rows(step).T, y) + lam * np.square(step).sum()
-
-    fitted = create("prolip_text", lam=lam, per_template=per_template).fit(task)
-    wanted = s * f @ rows(minimise(loss, head.weight.shape)).T
-    assert close(fitted.logits(task.x[0]), wanted, atol=0.1)
-
-
 def test_prolip_text_says_what_a_task_lacks():
     task = problem()
     bare = Task(task.x, task.y, task.text.rows, task.head)
     with pytest.raises(InputError):
         create("prolip_text", lam=1.0).fit(bare)
-
-
-def test_clip_adapter_mixes_a_network_with_the_embedding():
-    task = problem()
-    fitted = create("clip_adapter", alpha=0.3, epochs=5).fit(task)
-    v = task.x[0] @ task.head.weight + task.head.bias
-    mixed = 0.3 * v + 0.7 * np.maximum(np.maximum(v @ fitted.down, 0) @ fitted.up, 0)
-    assert close(fitted.logits(task.x[0]), 20 * unit(mixed) @ task.text.rows.T, atol=1e-4)
-    assert fitted.down.shape == (6, 1)
-
-
-def test_tip_adapter_f_star_searches_its_weights():
-    fitted = create("tip_adapter_f_star", epochs=2).fit(problem(shots=5))
-    assert fitted.report["search"]["on"] == "support"
-    assert fitted.settings.options["alpha"] == fitted.alpha > 1
-
-
-def test_gda_believes_two_images_more_than_texts_that_say_nothing():
-    rng = np.random.default_rng(0)
-    centres, text = rng.normal(2, 1, size=(12, 64)), rng.normal(size=(12, 64))
-    x = np.tile(centres, (2, 1)) + 1.5 * rng.normal(size=(24, 64))
-    fitted = methods.create("gda").fit(Task(x, np.tile(np.arange(12), 2), text, scale=10.0))
-    test = np.tile(centres, (20, 1)) + 1.5 * rng.normal(size=(240, 64))
-    assert fitted.settings.options["alpha"] >= 1
-    assert (fitted.predict(test) == np.tile(np.arange(12), 20)).mean() > 0.87
 
 
 # Zero training, or an infinite pull, is zero-shot

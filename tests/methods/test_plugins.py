@@ -163,9 +163,7 @@ def test_a_broken_package_does_not_break_the_others(example, prolip):
     install(example, "nearest_mean", nearest_mean=PLACE)
     install(example, "thief", prolip="thief:Method")
     (example / "broken.py").write_text("1 / 0")
-    with pytest.warns(UserWarning, match="left out") as warned:
-        assert {"nearest_mean", "broken", "prolip"} <= set(methods.names())
-    assert [str(w.message).split()[2] for w in warned] == ["prolip"]
+    assert {"nearest_mean", "broken", "prolip"} <= set(methods.names())
     assert methods.get("prolip").__module__ == "prolip.methods.prolip"
     with warnings.catch_warnings():
         warnings.simplefilter("default")

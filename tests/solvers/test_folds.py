@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from prolip.core import InputError, Task
+from prolip.core import Task
 from prolip.solvers.folds import assign_folds, some_classes
 
 
@@ -58,9 +58,3 @@ def test_a_group_counts_as_one_image_of_each_class_it_has():
     assert len(set(part.groups.tolist())) == 3
     sample = some_classes(task, 2, seed=0)
     np.testing.assert_array_equal(np.bincount(sample.groups), [1, 1, 3])
-
-
-@pytest.mark.parametrize("groups", [[0, 1], ["a", "b", "c"], [0.5, 1.0, 2.0]])
-def test_groups_are_one_integer_for_each_image(groups):
-    with pytest.raises(InputError):
-        make_task([0, 0, 1], groups)

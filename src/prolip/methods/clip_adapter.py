@@ -149,15 +149,8 @@ class CLIPAdapter(LogitBiasMethod):
     def recipe(self) -> Steps:
         """The steps of the solver."""
         if self.solver == "adam":
-            return Steps(1e-3 if self.lr is None else self.lr, self.epochs)
-        return Steps(
-            0.01 if self.lr is None else self.lr,
-            self.epochs,
-            "sgd",
-            batch=32,
-            schedule="lp++",
-            seed=self.seed,
-        )
+            return Steps(self.lr or 1e-3, self.epochs)
+        return Steps(self.lr or 0.01, self.epochs, "sgd", batch=32, schedule="lp++", seed=self.seed)
 
     def needs_tuning(self) -> bool:
         """Whether alpha is searched."""

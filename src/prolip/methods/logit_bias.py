@@ -164,8 +164,6 @@ class Sum:
     def minimise(self, start: Sequence[Array] | None = None, coarse: bool = False) -> Trained:
         """Go to the minimum, from `start` or the terms' own; `coarse` is good enough to compare by."""
         first, _ = self.loss(self.start)
-        if not self.start:
-            return Trained(self.by_term([]), first, first, 1, True)
 
         def function(x: Array) -> tuple[float, Array]:
             value, gradients = self.loss(split(x, self.start))
@@ -188,8 +186,6 @@ class Sum:
         With `judge`, the best epoch by it is kept (of equals the first), not the last.
         """
         first, _ = self.loss(self.start)
-        if not self.start:
-            return Trained(self.by_term([]), first, first, 1, True)
         arrays = [array.copy() for array in (self.start if start is None else start)]
         optimizer, rng, n = steps.build(arrays), np.random.default_rng(steps.seed), self.task.n
         kept, best, taken = arrays, -math.inf, 0

@@ -96,8 +96,14 @@ class Projection(LogitBiasMethod):
         if self.solver == "exact":
             solution = solvers.exact(inner, lam)
         else:
-            recipe = {"lr": self.lr, "epochs": self.epochs, "precision": self.precision}
-            solution = solvers.adam(inner, lam, **recipe, progress=context.progress)  # type: ignore[arg-type]
+            solution = solvers.adam(
+                inner,
+                lam,
+                lr=self.lr,
+                epochs=self.epochs,
+                precision=self.precision,
+                progress=context.progress,
+            )
         if solution.converged is False and lam > 0:
             warnings.warn(
                 f"no minimum was reached with lam {lam:.3g}; a larger one may do better",

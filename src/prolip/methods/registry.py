@@ -44,7 +44,7 @@ def names() -> list[str]:
 
     Beside these, "a+b" is any sum, and "package.module:Class" a class that extends `Method`.
     """
-    return [*_own_names(), *entry_points()]
+    return list(dict.fromkeys([*_own_names(), *entry_points()]))
 
 
 def available() -> dict[str, type[Method]]:
@@ -129,19 +129,10 @@ def restore(
 
 @cache
 def entry_points() -> dict[str, str]:
-    """Return the places of installed methods, by name. Nothing of theirs is imported."""
+    """Return the places of installed methods by name; nothing of theirs is imported."""
     from importlib import metadata
 
-    places: dict[str, str] = {}
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.name in (*_own_names(), *places) or not re.fullmatch(r"\w+", point.name):
-            warnings.warn(
-                f"the method {point.name} = {point.value} is left out: its name is taken, or not a word",
-                stacklevel=2,
-            )
-        else:
-            places[point.name] = point.value
-    return places
+    return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def _get(name: str, from_file: bool) -> type[Method]:
