@@ -10,7 +10,7 @@ from doc_pages import PAGES, ROOT, Session, blocks, draw, fill
 from graph_models import WIDTH, write_graphs
 from hub_server import serving
 from odd_lines import commands
-from prolip.cli import demo, root
+from prolip.cli import fit, root
 from prolip.encoders import MODELS
 from prolip.encoders.pretrained import PretrainedModel
 
@@ -50,7 +50,7 @@ def hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", with_code, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs(page, drawn, prolip, hub, monkeypatch):
     for name, value in {"TRAIN": 8, "TEST": 5}.items():
-        monkeypatch.setattr(demo, name, value)  # fewer images than users see, in the same folders
+        monkeypatch.setattr(fit, name, value)  # fewer images than users see, in the same folders
     fill(drawn, page)
     assert Session(page, prolip, every_extra=False).run()
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip.app import edits
-from prolip.app.project import DATABASE, Project, is_project, labelled_images
+from prolip.app.project import DATABASE, Project, labelled_images
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, UsageError
 
@@ -289,6 +289,5 @@ def test_labelled_images_are_those_to_train_on_or_to_test_with(tmp_path):
         for image, label, test in ((A, "1", False), (B, "1", True), (C, None, False)):
             row = (image, f"{image[0]}.jpg", label, "", test)
             project.commit(lambda s, row=row: edits.add_image(s, *row))
-    assert is_project(folder)
     assert labelled_images(folder) == {"cat": [folder / "images" / "aa" / A]}
     assert labelled_images(folder, test=True) == {"cat": [folder / "images" / "bb" / B]}

@@ -1,4 +1,3 @@
-import csv
 import dataclasses
 import inspect
 import io
@@ -103,12 +102,6 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
     assert 0 <= outcome["zero_shot_accuracy"] <= 1
     assert outcome["classes"] == ["blue", "green", "red"]
 
-    code, out, _ = prolip("eval", tmp_path / "model", photos, "--json", "--per-image")
-    answers = json.loads(out)["predictions"]
-    assert [a["image"] for a in answers] == list(map(str, sorted((photos / "test").glob("*/*.png"))))
-    assert [a["label"] for a in answers] == [a["class"] for a in answers]
-    assert prolip("eval", tmp_path / "model", photos, "--per-image")[0] == 2
-
     code, out, _ = prolip("predict", tmp_path / "model", photos / "test" / "red", "--json")
     answers = json.loads(out)
     assert [a["class"] for a in answers] == ["red"] * 4
@@ -119,34 +112,26 @@ def test_fit_predict_eval(prolip, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("line", "code", "message"),
     [
-        (("fit", "nowhere", "-o", "OUT"), 1, "nowhere"),
-        (("fit", "PHOTOS", "-o", "OUT", "--model", "ofline"), 2, "did you mean 'offline'"),
-        (("fit", "PHOTOS", "-o", "OUT", "--method", "prolib"), 2, "did you mean 'prolip'"),
-        (("fit", "PHOTOS", "-o", "OUT", "--device", "abacus"), 2, "abacus"),
-        (
-            ("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "-O", "lam=-1"),
-            2,
-            'lam must be "auto", "1/N"',
-        ),
-        (
-            ("fit", "PHOTOS", "-o", "OUT", "--method", "prolip", "-O", "lam=best"),
-            2,
-            'lam must be "auto", "1/N"',
-        ),
-        (("fit", "PHOTOS"), 2, "--out"),
-        (("predict", "nowhere", "a.jpg"), 1, "no such folder"),
-        (("eval", "PHOTOS", "PHOTOS"), 1, "prolip.json is missing"),
+        ("fit nowhere -o OUT", 1, "nowhere"),
+        ("fit PHOTOS -o OUT --model ofline", 2, "did you mean 'offline'"),
+        ("fit PHOTOS -o OUT --method prolib", 2, "did you mean 'prolip'"),
+        ("fit PHOTOS -o OUT --device abacus", 2, "abacus"),
+        ("fit PHOTOS -o OUT --method prolip -O lam=best", 2, 'lam must be "auto", "1/N"'),
+        ("fit PHOTOS", 2, "--out"),
+        ("methods prolib", 2, "did you mean 'prolip'"),
+        ("predict nowhere a.jpg", 1, "no such folder"),
+        ("eval PHOTOS PHOTOS", 1, "prolip.json is missing"),
+        ("check --out", 2, "(help: prolip check --help)"),
+        ("predcit a", 2, "predcit"),
     ],
 )
-def test_wrong_input_is_one_line_and_an_exit_code(prolip, photos, tmp_path, arguments, code, message):
+def test_wrong_input_is_one_line_and_an_exit_code(prolip, photos, tmp_path, line, code, message):
     places = {"PHOTOS": str(photos), "OUT": str(tmp_path / "out")}
-    got, out, err = prolip(*(places.get(a, a) for a in arguments))
-    assert got == code
+    got, out, err = prolip(*(places.get(word, word) for word in line.split()))
+    assert (got, out, len(err.splitlines())) == (code, "", 1)
     assert message in err
-    assert "Traceback" not in err
-    assert out == ""
     assert not (tmp_path / "out").exists()
 
 
@@ -200,14 +185,6 @@ def test_images_to_predict_may_be_damaged_but_not_all(prolip, photos, tmp_path, 
         assert "none of the 4 images can be read" in err
 
 
-def test_other_files_in_the_target_are_not_overwritten(prolip, photos, tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "thesis.tex").write_text("years of work")
-    code, _, err = prolip("fit", photos, "-o", tmp_path / "taken", "--method", "prolip", "-O", "lam=0.01")
-    assert code == 2
-    assert "thesis.tex" in err
-
-
 def test_parameters_in_messages_are_written_as_the_options_of_the_command(prolip, photos, tmp_path):
     fit = commands()[("fit",)]
     for name, value, written in (
@@ -222,86 +199,55 @@ def test_parameters_in_messages_are_written_as_the_options_of_the_command(prolip
     assert (code, "--no-calibrate" in err) == (2, True)
 
 
-def test_methods_are_listed_with_what_they_are(prolip):
-    code, out, _ = prolip("methods", "--json")
-    assert code == 0
-    listed = {m["name"]: m for m in json.loads(out)}
-    assert listed["prolip"]["open_class"] is True
+def test_methods_are_listed_and_show_the_options_that_a_fit_takes(prolip):
+    listed = json.loads(prolip("methods", "--json")[1])
+    assert [method["name"] for method in listed] == methods.names()
     lines = {line.split()[0]: line for line in prolip("methods")[1].splitlines() if line}
-    for name, method in listed.items():
+    for method in listed:
+        name = method["name"]
         assert method["summary"] in lines[name]
-    assert "2,097,152" in prolip("methods", "-v")[1]
-
-
-@pytest.mark.parametrize("name", methods.names())
-def test_a_method_shows_its_options_which_a_fit_takes(prolip, name):
-    code, out, err = prolip("methods", name, "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    assert [option["name"] for option in found["options"]] == methods.options(name)
-    assert all(option["help"] and option["type"] for option in found["options"])
-    defaults = {option["name"]: option["default"] for option in found["options"]}
-    assert methods.create(name, **{k: v for k, v in defaults.items() if "+" not in name}).name == name
-    code, out, err = prolip("methods", name)
-    assert code == 0, err
-    assert all(option in out for option in defaults)
-
-
-def test_an_unknown_method_has_no_options_to_show(prolip):
-    code, _, err = prolip("methods", "prolib")
-    assert (code, "did you mean 'prolip'" in err) == (2, True)
-
-
-def test_version(prolip):
-    import prolip as package
-
-    assert prolip("--version")[1] == f"prolip {package.__version__}\n"
+        found = json.loads(prolip("methods", name, "--json")[1])["options"]
+        assert [option["name"] for option in found] == methods.options(name)
+        assert all(option["help"] for option in found)
+        defaults = {option["name"]: option["default"] for option in found}
+        assert methods.create(name, **{k: v for k, v in defaults.items() if "+" not in name}).name == name
+        assert all(option in prolip("methods", name)[1] for option in defaults)
 
 
 STRANGE = "caf\udce9.jpg"  # how Python holds a name whose byte E9 is no UTF-8
+STEERING = "cat\x1b[31m\r\nred\x9b2J\x07\u2028\u202egpj.exe"
 
 
-def test_brackets_in_names_are_printed_as_they_are(capsys):
-    console.table("title [/b]", ["[red]", ""], [["IMG_1 [edited].jpg", "x[/b].jpg"], ["[red] fox", ":dog:"]])
-    console.say("say [red] [/b] :dog:")
-    console.warn("warn [red] [/b]")
-    out, err = capsys.readouterr()
-    for text in ("title [/b]", "[red]", "IMG_1 [edited].jpg", "x[/b].jpg", "[red] fox", ":dog:"):
-        assert text in out
-    assert "say [red] [/b] :dog:" in err
-    assert "warn [red] [/b]" in err
-
-
-def test_names_that_are_no_utf8_are_printed_readably(capsys):
-    console.table(None, ["image"], [[STRANGE]])
-    console.console().print(STRANGE)
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("IMG_1 [edited].jpg", "IMG_1 [edited].jpg"),
+        ("x[/b] :dog:", "x[/b] :dog:"),
+        (STRANGE, r"caf\udce9.jpg"),
+        (STEERING, r"cat\x1b[31m\r\nred\x9b2J\x07\u2028\u202egpj.exe"),
+    ],
+)
+def test_names_are_printed_as_text(capsys, name, printed):
+    console.table(name, ["image", name], [[name, name]])
     for tell in (console.say, console.warn, console.fail):
-        tell(STRANGE)
+        tell(name)
+    console.console().print(f"[bold]{console.escape(name)}[/]")
     out, err = capsys.readouterr()
-    assert out.count(r"caf\udce9.jpg") == 2
-    assert err.count(r"caf\udce9.jpg") == 3
+    assert (out.count(printed), err.count(printed)) == (5, 3)
+    assert len(err.splitlines()) == 3
+    assert not set(out + err) & set("\x1b\x9b\r\x07\u2028\u202e")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
-def test_json_is_utf8_whatever_is_in_it(monkeypatch, encoding):
+def test_json_is_utf8_without_control_characters_whatever_is_in_it(monkeypatch, encoding):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
-    value = {"image": STRANGE, "class": "café 猫 🐈"}
+    value = {"image": STRANGE, "class": f"café 猫 🐈 {STEERING}"}
     console.print_json(value)
     sys.stdout.flush()
-    assert json.loads(written.getvalue().decode("utf-8")) == value
-
-
-def test_a_fit_reports_the_smallest_and_the_largest_class(prolip, photos, tmp_path):
-    (photos / "train" / "red" / "0.png").unlink()
-    (photos / "train" / "red" / "1.png").unlink()
-    code, out, err = prolip(
-        "fit", photos, "-o", tmp_path / "model [1]", "--method", "prolip", "-O", "lam=0.01"
-    )
-    assert code == 0, err
-    assert "16, from 4 (red) to 6 (" in out
-    assert "prolip predict" in out
-    assert out.count("model [1]") == 3
+    text = written.getvalue().decode("utf-8")
+    assert json.loads(text) == value
+    assert not set(text.rstrip("\n")) & set("\x1b\x9b\r\x07\u2028\u202e")
 
 
 @pytest.mark.parametrize("converged", [True, False])
@@ -317,35 +263,6 @@ def test_a_fit_that_reached_no_minimum_says_so(prolip, photos, tmp_path, monkeyp
     )
     assert code == 0, err
     assert ("no minimum was reached" in err) is not converged
-
-
-@pytest.mark.parametrize("count", [0, -3])
-def test_suggest_at_least_one(prolip, tmp_path, count):
-    code, _, err = prolip("suggest", tmp_path / "no-model", tmp_path, "-n", count)
-    assert code == 2
-    assert "--count" in err
-    assert "error: " in err
-
-
-def test_names_cannot_steer_the_terminal(capsys):
-    name = "cat\x1b[31m\r\nred\x9b2J\x07\u202egpj.exe"
-    console.table(name, ["image", name], [[name, name], ["b", "c"]])
-    for tell in (console.say, console.warn, console.fail):
-        tell(name)
-    console.console().print(f"[bold]{console.escape(name)}[/]")
-    out, err = capsys.readouterr()
-    for text in (out, err):
-        assert not set(text) & set("\x1b\x9b\r\x07\u202e")
-        assert r"cat\x1b[31m\r\nred\x9b2J\x07\u202egpj.exe" in text
-    assert len(err.splitlines()) == 3
-
-
-def test_json_on_a_terminal_holds_no_raw_control_characters(capsys):
-    value = {"image": "a\x1b[31m\x9b\x7f\u2028\u202e.jpg"}
-    console.print_json(value)
-    out = capsys.readouterr().out
-    assert json.loads(out) == value
-    assert not set(out.rstrip("\n")) & set("\x1b\x9b\x7f\u2028\u202e")
 
 
 def test_hostile_names_in_a_whole_run(prolip, colour_model, tmp_path, monkeypatch):
@@ -393,17 +310,6 @@ def test_lists_and_archives_in_every_command(prolip, photos, tmp_path, monkeypat
     assert code == 0 if source != "photos.zip" else 1, err
 
 
-def test_a_table_with_absolute_paths(prolip, photos, tmp_path):
-    (tmp_path / "lists").mkdir()
-    listed = tmp_path / "lists" / "a.csv"
-    rows = [f"{path},{path.parent.name}" for path in sorted((photos / "train").glob("*/*.png"))]
-    listed.write_text("path,class\n" + "\n".join(rows))
-    options = ("-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01")
-    assert prolip("fit", listed, *options)[0] == 0
-    for command in ("eval", "predict"):
-        assert prolip(command, tmp_path / "model", listed)[0] == 0
-
-
 def test_columns_of_a_table_can_be_named_in_every_command(prolip, photos, tmp_path):
     listed, saved = tmp_path / "a.csv", tmp_path / "model"
     paths = sorted((photos / "train").glob("*/*.png"))
@@ -427,74 +333,74 @@ def test_columns_of_a_table_can_be_named_in_every_command(prolip, photos, tmp_pa
     )
 
 
-def test_a_model_is_replaced_only_when_asked_to(prolip, photos, tmp_path, monkeypatch):
+def test_a_model_is_replaced_only_with_force(prolip, photos, tmp_path):
     fit = ("fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O")
     assert prolip(*fit, "lam=0.01")[0] == 0
     written = (tmp_path / "model" / "prolip.json").read_bytes()
     code, _, err = prolip(*fit, "lam=0.02")
     assert (code, "--force" in err) == (2, True)
-    for answer, expected in (("n", 2), ("y", 0)):
-        assert (tmp_path / "model" / "prolip.json").read_bytes() == written
-        monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        assert prolip(*fit, "lam=0.02")[0] == expected
+    assert (tmp_path / "model" / "prolip.json").read_bytes() == written
+    assert prolip(*fit, "lam=0.02", "--force")[0] == 0
     assert (tmp_path / "model" / "prolip.json").read_bytes() != written
-    assert prolip(*fit, "lam=0.01", "--force")[0] == 0
 
 
-def test_few_images_show_an_interval_and_a_warning_instead_of_an_accuracy(prolip, photos, tmp_path):
-    code, out, err = prolip("fit", photos, "-o", tmp_path / "model", "--shots", "2")
+def test_few_images_show_an_interval_instead_of_an_accuracy(prolip, photos, tmp_path):
+    for path in sorted((photos / "train" / "red").iterdir())[1:]:
+        path.unlink()
+    code, out, err = prolip("fit", photos, "-o", tmp_path / "model [1]", "--shots", "2")
     assert code == 0, err
-    assert "6 images are too few to measure the accuracy" in err
-    assert re.search(r"unknown: [0-6] of 6 held-out images .* \(95 % interval", out)
+    assert "5, from 1 (red) to 2 (" in out
+    assert re.search(r"unknown: [0-4] of 4 held-out images .* \(95 % interval", out)
     assert "held-out accuracy per class" not in out
-    assert f"Next: prolip add {tmp_path / 'model'} DIR with 24 images more" in " ".join(out.split())
+    assert f"Next: prolip add '{tmp_path / 'model [1]'}' DIR with 25 images more" in " ".join(out.split())
 
 
-@pytest.mark.filterwarnings("default")
-def test_shots_beyond_what_is_there_are_told(prolip, photos, tmp_path):
-    code, _, err = prolip(
-        "fit", photos, "-o", tmp_path / "model", "--method", "prolip", "-O", "lam=0.01", "--shots", "500"
-    )
-    assert code == 0
-    assert "6 to 6" in err
+@pytest.mark.parametrize(
+    ("harm", "step"),
+    [
+        (None, "eval MODEL DIR with other labelled images"),
+        ("labels", "check PHOTOS --report check.html (3 labels may be wrong)"),
+    ],
+)
+def test_a_fit_ends_with_the_most_useful_next_step(prolip, tmp_path, harm, step):
+    for k, name in enumerate(COLOURS):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(12):
+            wrong = harm == "labels" and i == 0
+            blotch(list(COLOURS.values())[(k + wrong) % 3], 100 * k + i).save(
+                tmp_path / "photos" / name / f"{i}.png"
+            )
+    code, out, err = prolip("fit", tmp_path / "photos", "-o", tmp_path / "model")
+    assert code == 0, err
+    step = step.replace("MODEL", str(tmp_path / "model")).replace("PHOTOS", str(tmp_path / "photos"))
+    assert f"Next: prolip {step}" in out
+    assert f"Use:  prolip predict {tmp_path / 'model'} IMAGE..." in out
 
 
-def test_quiet_verbose_and_version_before_and_after_the_command(prolip, photos, tmp_path):
-    import prolip as package
-
-    for line in (("-V",), ("fit", "-V"), ("--version", "predict")):
-        assert prolip(*line)[:2] == (0, f"prolip {package.__version__}\n")
+def test_quiet_and_verbose_before_and_after_the_command(prolip, photos, tmp_path):
     saved = tmp_path / "model"
+    fit = ("fit", photos, "-o", saved, "--method", "prolip", "-O", "lam=0.01")
     for options, outcome in (((), True), (("-q", "--force"), False)):
-        out = prolip("fit", photos, "-o", saved, "--method", "prolip", "-O", "lam=0.01", *options)[1]
+        out = prolip(*fit, *options)[1]
         assert "18, 6 of each class" in out
-        assert ("Use: prolip predict" in " ".join(out.split())) == outcome
+        assert ("Use:  prolip predict" in out) == outcome
         assert re.search(r"95 % interval [\d.]+ to 100\.0 %", out)
         assert ("Of 100 new images like these, it should classify" in out) == outcome
         assert "parameters" not in out
-    out = prolip("fit", photos, "-o", saved, "--method", "prolip", "-O", "lam=0.01", "--force", "-v")[1]
-    assert "prolip, lam 0.01" in out
+    assert "prolip, lam 0.01" in prolip(*fit, "--force", "-v")[1]
     image = photos / "test" / "red" / "0.png"
     assert prolip("-q", "predict", saved, image)[2] == ""
     out, err = prolip("predict", "-v", saved, image)[1:]
-    assert "3 classes" in err
-    assert "red" in out
+    assert ("red" in out, "3 classes" in err) == (True, True)
     code, _, err = prolip("predict", saved, tmp_path / "nothing.jpg", "-v")
-    assert code == 1
-    assert "Traceback" in err
+    assert (code, "Traceback" in err) == (1, True)
     assert err.splitlines()[-1].endswith(" s")
-    assert "Traceback" not in prolip("predict", saved, tmp_path / "nothing.jpg")[2]
 
 
-def test_no_arguments_show_help_and_a_wrong_command_is_guessed(prolip):
-    code, out, _ = prolip()
-    assert (code, "Usage: prolip" in out) == (0, True)
-    code, out, _ = prolip("bench")
-    assert (code, "Usage: prolip bench" in out) == (0, True)
-    code, out, err = prolip("predcit", "a")
-    assert (code, out) == (2, "")
-    assert "did you mean 'predict'" in err
+def test_without_a_command_there_is_the_help(prolip):
+    for group in ((), ("bench",)):
+        code, out, _ = prolip(*group)
+        assert (code, out.startswith(" ".join(("Usage: prolip", *group)))) == (0, True)
 
 
 def test_help_lists_every_command_with_a_whole_sentence(prolip):
@@ -531,18 +437,13 @@ def test_the_shell_completes(prolip, monkeypatch):
     assert prolip()[1].split() == ["plain,--append"]
 
 
-@pytest.mark.parametrize("end", [(), ("--out", "none.csv"), ("--json",)])
-@pytest.mark.parametrize("kind", ["jpeg", "png", None])
-def test_standard_input_has_names_of_files(prolip, colour_model, tmp_path, monkeypatch, kind, end):
-    monkeypatch.chdir(tmp_path)
+def test_standard_input_has_names_of_files_not_an_image(prolip, colour_model, tmp_path, monkeypatch):
     colour_model.save("m")
     content = io.BytesIO()
-    if kind:
-        blotch(COLOURS["red"], 0).save(content, kind)
+    blotch(COLOURS["red"], 0).save(content, "png")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.getvalue()), encoding="utf-8"))
-    code, out, err = prolip("predict", "m", "-", *end)
-    assert (code, out) == (1, "")
-    assert len(err.splitlines()) == 1
+    code, out, err = prolip("predict", "m", "-", "--out", "none.csv")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
     assert not Path("none.csv").exists()
 
 
@@ -561,17 +462,6 @@ def test_names_that_are_no_utf8_come_through_standard_input(prolip, colour_model
     assert json.loads(out)[0]["class"] == "red"
 
 
-def test_an_option_without_its_value_points_to_the_help_of_its_command(prolip):
-    code, _, err = prolip("check", "--out")
-    assert code == 2
-    assert "(help: prolip check --help)" in err
-
-
-def test_python_m_prolip():
-    done = subprocess.run([sys.executable, "-m", "prolip", "--version"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout[:7]) == (0, "prolip ")
-
-
 def test_a_reader_that_has_seen_enough_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m prolip methods --json | head -c 1", shell=True, capture_output=True, text=True
@@ -579,21 +469,9 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("[", "")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["methods"], 0), (["methods", "--no-such"], 2)])
-def test_the_exit_code_is_the_same_when_nobody_reads(arguments, code):
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "prolip", *arguments], stdout=writing, stderr=writing)
-    os.close(writing)
-    assert done.returncode == code
-
-
 CLOSED = {
-    "stdin": ("", "- <&-", 1),
-    "stdout": ("", "PICTURE >&-", 0),
     "stderr": ("", "PICTURE 2>&-", 0),
     "all": ("", "PICTURE <&- >&- 2>&-", 0),
-    "stdout, with JSON": ("--json", "PICTURE >&-", 0),
     "stderr, with an error": ("", "nowhere.jpg 2>&-", 1),
     "all, with wrong use": ("--nosuch", "PICTURE <&- >&- 2>&-", 2),
 }
@@ -614,84 +492,6 @@ def test_closed_streams_change_neither_the_work_nor_the_exit_code(colour_model, 
     if ">&-" not in rest and code == 0:
         assert "red" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "model"]
-
-
-def test_streams_that_are_none_as_under_pythonw():
-    program = (
-        "import sys; sys.argv = ['prolip', 'methods']\n"
-        "sys.stdin = sys.stdout = sys.stderr = None\n"
-        "from prolip.cli import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ("check", "photos", "-o", "findings.html"),
-        ("check", "photos", "--report", "page.csv"),
-        ("eval", "model", "photos", "--out", "answers.html"),
-        ("eval", "model", "photos", "--report", "page.csv"),
-        ("predict", "model", "photos", "--out", "answers.html"),
-        ("report", "model", "-o", "page.csv"),
-        ("curve", "model", "-o", "curve.csv"),
-        ("bench", "plot", "views", "-o", "plot.html"),
-    ],
-    ids=" ".join,
-)
-def test_a_file_of_another_kind_is_refused_before_anything_is_read(prolip, tmp_path, monkeypatch, line):
-    monkeypatch.chdir(tmp_path)  # where there is neither a model nor a folder of photos
-    code, _, err = prolip(*line)
-    assert code == 2
-    assert f"{line[-1]!r} does not end in" in err
-    assert not list(tmp_path.iterdir())
-
-
-FORMULAS = ("=HYPERLINK(1)", "@SUM(1)", "+red")
-
-
-def test_names_that_are_formulas_are_text_in_every_csv(prolip, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, colour in zip(FORMULAS, COLOURS.values(), strict=True):
-        Path("photos", name).mkdir(parents=True)
-        for i in range(4):
-            blotch(colour, i, size=8).save(Path("photos", name, f"{i % 3}{name}.png"))
-    assert prolip("fit", "photos", "-o", "model", "--method", "prolip", "-O", "lam=0.01")[0] == 0
-    picture = Path("photos", FORMULAS[1], f"0{FORMULAS[1]}.png")
-    Path("photos", FORMULAS[0], "copy.png").write_bytes(picture.read_bytes())
-    assert prolip("check", "photos", "-o", "check.csv", "--saved", "model")[0] == 0
-    assert prolip("eval", "model", "photos", "-o", "eval.csv")[0] == 0
-    assert prolip("predict", "model", "photos", "-o", "predict.csv")[0] == 0
-    for table, column in (("check.csv", "label"), ("eval.csv", "label"), ("predict.csv", "class")):
-        with Path(table).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert rows
-        assert {row[column] for row in rows} <= {f"'{name}" for name in FORMULAS}
-
-
-def test_ctrl_c_that_falls_into_a_callback_is_not_lost():
-    program = """
-import signal, time, weakref
-import prolip.__main__ as start, prolip.cli
-
-class Module: ...
-
-def work():
-    module = Module()
-    lock = weakref.ref(module, lambda _: signal.raise_signal(signal.SIGINT))
-    del module
-    time.sleep(20)
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-prolip.cli.main = work
-try:
-    start.main()
-except KeyboardInterrupt:
-    print("stopped")
-"""
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=15)
-    assert (found.stdout, found.stderr) == ("stopped\n", "")
 
 
 INTERRUPTED = """
@@ -720,9 +520,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    "moment", ["numpy", "prolip.api.classifier", "onnxruntime", "while it waits for input"]
-)
+@pytest.mark.parametrize("moment", ["prolip.api.classifier", "while it waits for input"])
 def test_ctrl_c_is_one_line(colour_model, tmp_path, moment):
     colour_model.save(tmp_path / "model")
     command = [sys.executable, "-c", INTERRUPTED, moment, "predict", tmp_path / "model", "-"]

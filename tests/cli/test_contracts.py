@@ -1,10 +1,13 @@
 """What other programs read: the keys of every `--json`, of `POST /predict`, and of saved models.
 
+Commands write nothing but what they were told to, their cache apart, and nothing that was there changes.
+
 `contracts.json` has them as they were first published. A key may be added there; renaming or removing one
 breaks programs that read it.
 """
 
 import base64
+import hashlib
 import json
 from pathlib import Path
 
@@ -27,9 +30,9 @@ def keys(value):
 
 
 COMMANDS = {
-    "fit": "fit PHOTOS -o model",
+    "fit": "fit PHOTOS -o model --card",
     "fit --unlabelled": "fit PHOTOS -o pooled --unlabelled PHOTOS/test",
-    "eval": "eval MODEL PHOTOS --per-image --out eval.csv --report eval.html",
+    "eval": "eval MODEL PHOTOS --out eval.csv",
     "predict": "predict MODEL PHOTOS/test --top 2 --reject",
     "predict --out": "predict MODEL PHOTOS/test --out predictions.csv",
     "predict --sort-into": "predict MODEL PHOTOS/test --sort-into sorted",
@@ -37,7 +40,8 @@ COMMANDS = {
     "compare": "compare PHOTOS --method zero_shot",
     "check": "check PHOTOS --report check.html --out check.csv",
     "classes": "classes MODEL",
-    "add": "add MODEL --name-only violet -o grown",
+    "classes --rename": "classes MODEL --rename red=crimson -o renamed",
+    "add": "add MODEL PHOTOS/test --name-only violet -o grown",
     "curve": "curve MODEL",
     "suggest": "suggest MODEL PHOTOS/test -n 2",
     "export": "export MODEL --to onnx -o exported",
@@ -46,19 +50,34 @@ COMMANDS = {
 }
 
 
+TARGETS = ("-o", "--out", "--report", "--sort-into")
+
+
+def contents(*folders):
+    """The hash of every file below these folders."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_keys_of_a_command_stay(prolip, photos, tmp_path, colour_model, name):
-    """`--json` of a command has the keys that programs know."""
-    colour_model.save(tmp_path / "model")
+def test_a_command_prints_the_keys_that_programs_know_and_writes_what_it_was_told(
+    prolip, photos, tmp_path, world, colour_model, name
+):
+    colour_model.save(tmp_path / "saved")
     if name == "check":
         blotch(COLOURS["red"], 1).save(photos / "train" / "green" / "wrong.png")
-    places = {"MODEL": str(tmp_path / "model"), "PHOTOS": str(photos)}
-    words = COMMANDS[name].split()
-    for place, path in places.items():
-        words = [word.replace(place, path) for word in words]
+    before = contents(tmp_path, world)
+    line = COMMANDS[name].replace("MODEL", str(tmp_path / "saved")).replace("PHOTOS", str(photos))
+    words = line.split()
     code, out, err = prolip(*words, "--json")
     assert code == 0, err
     assert keys(json.loads(out)) == CONTRACTS[name]
+    after = contents(tmp_path, world)
+    assert before.items() <= after.items()
+    targets = [world / "work" / words[i + 1] for i, word in enumerate(words) if word in TARGETS]
+    new = [path for path in after.keys() - before.keys() if not path.is_relative_to(world / "cache")]
+    assert [path for path in new if not any(path.is_relative_to(target) for target in targets)] == []
+    assert all(target.exists() for target in targets)
 
 
 def test_the_keys_of_a_saved_model_stay(colour_model):

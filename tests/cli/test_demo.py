@@ -3,12 +3,12 @@
 import json
 
 from prolip import data
-from prolip.cli import demo
+from prolip.cli import fit
 
 
 def test_the_demo_leaves_photos_a_report_and_a_model_that_is_better(prolip, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "TRAIN", 4)
-    monkeypatch.setattr(demo, "TEST", 3)
+    monkeypatch.setattr(fit, "TRAIN", 4)
+    monkeypatch.setattr(fit, "TEST", 3)
     out = tmp_path / "demo"
     code, said, err = prolip("demo", "-o", out, "--json")
     assert code == 0, err

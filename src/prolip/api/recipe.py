@@ -154,7 +154,7 @@ class Runtime:
         off=("--no-store", "Do not write features to the disk."),
     )  # fmt: skip
     skip_bad: bool | float = option(
-        False, "Skip images that cannot be read; a number is the largest fraction of all.", IMAGES,
+        False, "Skip images that cannot be read; in Python also a number, the largest fraction.", IMAGES,
         flags=("--skip",), off=("--strict", "Stop at the first image that cannot be read."),
     )  # fmt: skip
     download: bool = option(False, "Download the model, if it has a short name and is not here.", ADVANCED)

@@ -26,14 +26,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from prolip.app import edits
+from prolip.app import PROJECT_FILE, edits
 from prolip.app.state import Change, ClassRow, ImageRow, State, read_rows
 from prolip.core import InputError, UsageError
 from prolip.io.sqlite import open_database
 from prolip.io.writing import follow, write_bytes
 
 UNDO_STEPS = 200
-DATABASE, LOCK, LINK = "project.sqlite", "project.lock", "open-page.html"
+DATABASE, LOCK, LINK = PROJECT_FILE, "project.lock", "open-page.html"
 _SCHEMA = """
 CREATE TABLE project (model TEXT, revision INTEGER);
 CREATE TABLE classes (id TEXT PRIMARY KEY, row TEXT);
@@ -193,11 +193,6 @@ class Project:
     def thumbnail(self, image: str) -> Path:
         """Return the file of its thumbnail."""
         return _thumbnail_file(self.folder, image)
-
-
-def is_project(folder: str | Path) -> bool:
-    """Whether a folder is a project."""
-    return (Path(folder) / DATABASE).is_file()
 
 
 def labelled_images(folder: Path, test: bool = False) -> dict[str, list[Path]]:

@@ -12,29 +12,12 @@ import warnings
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import click
 from click.shell_completion import shell_complete
 
-from prolip.cli import (
-    app,
-    check,
-    classes,
-    compare,
-    demo,
-    embed,
-    evaluate,
-    export,
-    fit,
-    grow,
-    methods,
-    models,
-    predict,
-    push,
-    report,
-)
+from prolip import __version__
+from prolip.cli import app, check, compare, evaluate, export, fit, grow, models, predict
 from prolip.cli.console import OUTPUT, detail, fail, warn
 from prolip.cli.parameters import Group, spell
 
@@ -47,33 +30,31 @@ root = Group(
 )
 root.add_sections({
     "Everyday": [
-        demo.demo, fit.fit, predict.predict, evaluate.evaluate, report.report, check.check, grow.add,
-        classes.classes, app.open_page, app.serve,
+        fit.demo, fit.fit, predict.predict, evaluate.evaluate, evaluate.report, check.check, grow.add,
+        grow.classes, app.open_page, app.serve,
     ],
     "Models": [
-        models.models, compare.compare, grow.learning_curve, grow.suggest, embed.embed, export.export,
-        push.push,
+        models.models, compare.compare, grow.learning_curve, grow.suggest, predict.embed, export.export,
+        export.push,
     ],
     # The commands of research are found by name: nothing else of the product knows them.
     "Research": [
-        methods.list_methods,
+        models.list_methods,
         *(
             getattr(importlib.import_module(f"prolip.research.commands.{name}"), name)
             for name in ("datasets", "bench")
         ),
     ],
 })  # fmt: skip
+click.version_option(__version__, "-V", "--version", message="prolip %(version)s")(root)
 
 COMPLETE = "_PROLIP_COMPLETE"  # the variable by which a shell asks for completion
-_STOPPED = Event()
 
 
 def main() -> None:
     """Run the command that was typed, and exit."""
     _open_closed_streams()
-    warnings.showwarning = _warn  # type: ignore[assignment]
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    warnings.showwarning = lambda message, *_: warn(str(message))
     code = copy_context().run(_run, sys.argv[1:])  # so that the options of one run are not those of the next
     try:
         sys.stdout.flush()
@@ -93,30 +74,31 @@ def _open_closed_streams() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a command, and return the exit code."""
+    """Run a command, print one line about an error, and return the exit code."""
     started = time.perf_counter()
     warnings.simplefilter("always", UserWarning)  # each is printed, and none is an error
-    code = _run_command(arguments)
-    detail(f"{time.perf_counter() - started:.1f} s")
-    return code
-
-
-def _run_command(arguments: list[str]) -> int:
-    """Run a command, print one line about an error, and return the exit code."""
     try:
         if instruction := os.environ.get(COMPLETE):
             return shell_complete(root, {}, "prolip", COMPLETE, instruction)
         with root.make_context("prolip", arguments) as context:
             root.invoke(context)
-        return 0
+        code = 0
     except click.exceptions.Exit as stop:
-        return stop.exit_code
+        code = stop.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _interrupted()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more ends at once
+        fail("interrupted; run the same command again to continue")
+        code = 130
     except click.ClickException as error:
-        return _misused(error, arguments)
+        path = _command(arguments)[1]
+        fail(f"{' '.join(error.format_message().split()).rstrip('.')} (help: {path} --help)")
+        code = error.exit_code
+    except BrokenPipeError:
+        code = 1
     except Exception as error:
-        return _interrupted() if _STOPPED.is_set() else _failed(error, arguments)
+        code = _failed(error, arguments)
+    detail(f"{time.perf_counter() - started:.1f} s")
+    return code
 
 
 def _failed(error: Exception, arguments: list[str]) -> int:
@@ -124,7 +106,7 @@ def _failed(error: Exception, arguments: list[str]) -> int:
     from prolip.core.errors import ProlipError
 
     if isinstance(error, ProlipError):
-        message = error.spelled(partial(spell, _command(arguments)))
+        message = error.spelled(partial(spell, _command(arguments)[0]))
     elif isinstance(error, MemoryError):
         message = "not enough memory for this: take fewer images, views or classes at a time"
     elif isinstance(error, OSError):
@@ -139,34 +121,11 @@ def _failed(error: Exception, arguments: list[str]) -> int:
     return getattr(error, "exit_code", 1)
 
 
-def _command(arguments: list[str]) -> click.Command:
-    """Return the command that was called."""
+def _command(arguments: list[str]) -> tuple[click.Command, str]:
+    """Return the command that was called, and the words that call it."""
     command: click.Command = root
+    path = "prolip"
     for word in arguments:
-        command = command.commands.get(word, command) if isinstance(command, click.Group) else command
-    return command
-
-
-def _misused(error: click.ClickException, arguments: list[str]) -> int:
-    """Print an error of the parser, which may have several lines, as one."""
-    context = getattr(error, "ctx", None)
-    command = next((f"prolip {word}" for word in arguments if word in root.commands), "prolip")
-    message = " ".join(error.format_message().split()).rstrip(".")
-    fail(f"{message} (help: {context.command_path if context else command} --help)")
-    return error.exit_code
-
-
-def _interrupt(*_: Any) -> None:
-    """Note a Ctrl-C: an extension module that is being imported turns it into another error."""
-    _STOPPED.set()
-    raise KeyboardInterrupt
-
-
-def _interrupted() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more ends at once
-    fail("interrupted; run the same command again to continue")
-    return 130
-
-
-def _warn(message: Warning | str, *_: Any) -> None:
-    warn(str(message))
+        if isinstance(command, click.Group) and word in command.commands:
+            command, path = command.commands[word], f"{path} {word}"
+    return command, path

@@ -1,6 +1,9 @@
 """`prolip app` and `serve`: the page, and a server of saved models."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -8,15 +11,38 @@ from prolip.cli import options
 from prolip.cli.console import say
 from prolip.cli.parameters import PATH, argument, command, flag, option
 
-PORT = click.IntRange(0, 65535)
-host = option(
-    "--host", default="127.0.0.1", help="Address to listen at; 0.0.0.0 is every one of this machine."
-)
-allow_host = option(
-    "--allow-host", "allowed_hosts", metavar="NAME", multiple=True,
-    help="Another host name for the server, such as that of a proxy.",
-)  # fmt: skip
-root_path = option("--root-path", metavar="PATH", help="Path at which a proxy has the server.")
+
+def server_options(port: int, token: str, about_token: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds what every server takes, under the names of `prolip.app.launch`."""
+    declarations = (
+        option("--host", default="127.0.0.1", help="Address to listen at; 0.0.0.0 is all of this machine."),
+        option(
+            "--port", type=click.IntRange(0, 65535), default=port,
+            help="Port to listen at, or the next free one; 0 is any.",
+        ),
+        option("--token", envvar="PROLIP_TOKEN", show_default=token, help=about_token),
+        option(
+            "--allow-host", "allowed_hosts", metavar="NAME", multiple=True,
+            help="Another host name for the server, such as that of a proxy.",
+        ),
+        option("--root-path", metavar="PATH", help="Path at which a proxy has the server."),
+        options.device,
+    )  # fmt: skip
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def given(**values: Any) -> None:
+            from prolip.io.environment import require
+
+            for name in ("starlette", "uvicorn", "python_multipart"):
+                require(name, "app", "this command")
+            function(**{name: value for name, value in values.items() if value is not None})
+
+        for declare in reversed(declarations):
+            declare(given)
+        return given
+
+    return decorate
 
 
 @command("app", json=False)
@@ -28,61 +54,36 @@ root_path = option("--root-path", metavar="PATH", help="Path at which a proxy ha
     show_default="the project's, or offline",
     help="The base model (see `prolip models`); the page has a menu of them.",
 )
-@host
-@option("--port", type=PORT, default=8765, help="Port to listen at, or the next free one; 0 is any.")
-@option("--token", envvar="PROLIP_TOKEN", show_default="random", help="Secret that opens the page.")
-@allow_host
-@root_path
+@server_options(8765, "random", "Secret that opens the page.")
 @flag("--no-browser", help="Print the address, and do not open it.")
-@options.device
-def open_page(
-    folder: Path | None,
-    model: str | None,
-    host: str,
-    port: int,
-    token: str | None,
-    allowed_hosts: tuple[str, ...],
-    root_path: str | None,
-    no_browser: bool,
-    device: str,
-) -> None:
+def open_page(folder: Path | None = None, *, no_browser: bool, **server: Any) -> None:
     """Teach a model in the browser, on this machine.
 
     $ prolip app
     $ prolip app birds --port 9000
     """
-    _require_web()
     import webbrowser
 
     from prolip.app.launch import open_app
 
-    place = Path.home() / "prolip-project" if folder is None else folder
-    open_app(
-        place, model, host, port, token, device, allowed_hosts=allowed_hosts, root_path=root_path or "",
-        say=say, browse=(lambda address: None) if no_browser else webbrowser.open,
-    )  # fmt: skip
+    browse = (lambda address: None) if no_browser else webbrowser.open
+    open_app(folder or Path.home() / "prolip-project", say=say, browse=browse, **server)
 
 
 @command("serve", json=False)
 @argument("models", "MODEL...", "Saved models.", type=PATH, nargs=-1, required=True)
-@host
-@option("--port", type=PORT, default=8000, help="Port to listen at, or the next free one; 0 is any.")
-@option(
-    "--token", envvar="PROLIP_TOKEN", show_default="none, or random if others can reach the server",
-    help="Secret that requests need, in the header Authorization: Bearer TOKEN.",
-)  # fmt: skip
-@allow_host
-@root_path
-@option(
-    "--cors", metavar="ORIGIN", multiple=True, help="Let pages of this site send requests; * is every one."
+@server_options(
+    8000,
+    "none, or random if others can reach the server",
+    "Secret that requests need, in the header Authorization: Bearer TOKEN.",
 )
+@option(
+    "--cors", "origins", metavar="ORIGIN", multiple=True,
+    help="Let pages of this site send requests; * is every one.",
+)  # fmt: skip
 @flag("--access-log", help="Print a line for each request.")
 @options.base
-@options.device
-def serve(
-    models: tuple[Path, ...], host: str, port: int, token: str | None, allowed_hosts: tuple[str, ...],
-    root_path: str | None, cors: tuple[str, ...], access_log: bool, base: str | None, device: str,
-) -> None:  # fmt: skip
+def serve(models: tuple[Path, ...], **server: Any) -> None:
     """Serve predictions over HTTP: POST /predict with an image.
 
     A browser shows a form at /, and the API at /docs.
@@ -90,21 +91,6 @@ def serve(
     $ prolip serve my-model
     $ curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
     """
-    _require_web()
     from prolip.app import launch
 
-    launch.serve(
-        models, host, port, token, device, base=base, origins=cors, allowed_hosts=allowed_hosts,
-        root_path=root_path or "", access_log=access_log, say=say,
-    )  # fmt: skip
-
-
-def _require_web() -> None:
-    """Refuse to start without the web libraries, and say how to install them."""
-    import importlib.util
-
-    from prolip.io.environment import MissingPackageError
-
-    for name in ("starlette", "uvicorn", "python_multipart"):
-        if not importlib.util.find_spec(name):
-            raise MissingPackageError("this command", name, "app")
+    launch.serve(models, say=say, **server)

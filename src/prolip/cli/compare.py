@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, console, escape, print_json, program, say, table
+from prolip.cli.console import console, escape, percent, print_as_json, say, table, typed
 from prolip.cli.parameters import argument, command, flag, option
 
 if TYPE_CHECKING:
     from prolip.evaluate.comparison import CandidateScore, Comparison
 
-COLUMNS = (
-    "model",
-    "method",
-    "accuracy %",
-    "95 % interval",
-    "difference",
-    "fit s",
-    "open-class",
-    "calibration error %",
-)
-BRIEF = 6  # columns without -v, which fit a terminal of 80 characters
+COLUMNS = ["model", "method", "accuracy %", "95 % interval", "difference", "fit s", "open-class"]
 
 
 @command("compare")
@@ -57,7 +46,6 @@ def compare(
     $ prolip compare photos/ --model offline --model clip --model siglip2-b16
     $ prolip compare photos/ --method gda --method linear_probe
     """
-    from prolip.cli.models import ensure_downloaded
     from prolip.core import UsageError
     from prolip.encoders import check_model
     from prolip.evaluate.comparison import USUAL, Candidate
@@ -68,55 +56,52 @@ def compare(
     names = list(dict.fromkeys(models)) or ["offline"]
     for name in names:
         check_model(name)
-        ensure_downloaded(name, settings["download"])
+        options.ensure_downloaded(name, settings["download"])
     clf = options.new_classifier({"model": names[0], **settings})
-    found = clf.compare(tables.labelled(source, "train"), candidates=candidates, models=names)
-    if OUTPUT.get().json:
-        print_json(found.report())
+    comparison = clf.compare(tables.labelled(source, "train"), candidates=candidates, models=names)
+    if print_as_json(comparison.report()):
         return
-    _show(found)
-    if found.decided:
-        line = shlex.join(["fit", source, "-o", "my-model", *_flags(found.chosen, settings, tables)])
-        console().print(f"[bold]{escape(f'{program()} {line}')}[/]", soft_wrap=True)
+    _show(comparison)
+    if comparison.decided:
+        flags = _flags(comparison.chosen, settings, tables)
+        console().print(typed("fit", source, "-o", "my-model", *flags), soft_wrap=True)
 
 
-def _show(found: Comparison) -> None:
+def _show(comparison: Comparison) -> None:
     """Print the figures of all candidates, and which of them is recommended."""
-    first = 0 if len({score.model for score in found.scores}) > 1 else 1  # the column of the model
-    shown = slice(first, len(COLUMNS) if OUTPUT.get().verbose else first + BRIEF)
-    table(None, list(COLUMNS[shown]), [_table_row(score)[shown] for score in found.scores], right=2 - first)
-    for name, why in found.left_out.items():
-        say(f"not fitted: {name}: {why}")
-    if found.decided:
-        console().print(f"\nRecommended: [bold]{escape(str(found.chosen))}[/]: {escape(found.why)}.")
-    else:
-        console().print(f"\n[bold]Cannot tell[/]: {escape(found.why)}. Add images, and compare again.")
-
-
-def _table_row(score: CandidateScore) -> list[str]:
-    """Format the figures of a candidate for the columns of a table."""
-    return [
-        score.model,
-        str(score.candidate),
-        f"{100 * score.accuracy:.1f}",
-        f"{100 * score.low:.1f} to {100 * score.high:.1f}",
-        f"{100 * score.gap:+.1f} ± {100 * score.error:.1f}",
-        f"{score.seconds:.2f}",
-        "yes" if score.open_class else "no",
-        f"{100 * score.calibration_error:.1f}",
+    first = 0 if len({score.model for score in comparison.scores}) > 1 else 1  # the column of the model
+    rows = [
+        [
+            score.model,
+            str(score.candidate),
+            percent(score.accuracy),
+            f"{percent(score.low)} to {percent(score.high)}",
+            f"{100 * score.gap:+.1f} ± {100 * score.error:.1f}",
+            f"{score.seconds:.2f}",
+            "yes" if score.open_class else "no",
+        ]
+        for score in comparison.scores
     ]
+    table(None, COLUMNS[first:], [row[first:] for row in rows], right=2 - first)
+    for name, why in comparison.left_out.items():
+        say(f"not fitted: {name}: {why}")
+    if comparison.decided:
+        chosen = escape(comparison.chosen)
+        console().print(f"\nRecommended: [bold]{chosen}[/]: {escape(comparison.why)}.")
+    else:
+        console().print(f"\n[bold]Cannot tell[/]: {escape(comparison.why)}. Add images, and compare again.")
 
 
-def _flags(score: CandidateScore, settings: dict[str, Any], tables: options.Tables) -> list[str]:
+def _flags(score: CandidateScore, settings: dict[str, Any], tables: options.Tables) -> list[object]:
     """Return the options of a fit with the recommended method, on the same images."""
     chosen = score.candidate
-    flags = [] if chosen.method == "anchored" and not chosen.options else ["--method", chosen.method]
-    flags = flags if score.model == "offline" else ["--model", score.model, *flags]
+    flags: list[object] = []
+    defaults = {"model": "offline", "method": "anchored", "seed": 0}
+    given = {"model": score.model, "method": chosen.method, "shots": settings["shots"]}
+    given |= {"seed": settings["seed"], "template": settings["templates"], **vars(tables)}
+    for name, value in given.items():
+        for word in value if isinstance(value, tuple) else (value,):
+            flags += [] if word in (None, defaults.get(name)) else [f"--{name.replace('_', '-')}", word]
     for name, value in chosen.options.items():
         flags += ["-O", f"{name}={value}"]
-    given = {name: settings[name] for name in ("shots", "seed", "templates") if settings[name]} | vars(tables)
-    for name, value in given.items():
-        flag = "--template" if name == "templates" else f"--{name.replace('_', '-')}"
-        for each in value if isinstance(value, tuple) else (value,):
-            flags += [] if each is None else [flag, str(each)]
     return flags if settings["skip_bad"] else [*flags, "--strict"]

@@ -7,7 +7,6 @@ can move the cursor, change colours or end a line.
 import contextlib
 import io
 import json
-import os
 import re
 import shlex
 import shutil
@@ -21,6 +20,7 @@ from typing import Any
 from prolip.io.progress import Bar, ProgressBars, counted
 
 LISTED = 20  # unreadable images that are named
+WIDTH = 120  # characters, where the output is not a terminal
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,14 @@ def printable(text: str) -> str:
     >>> print(printable("red\n\x1b[31mfox"))
     red\n\x1b[31mfox
     """
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def escape(message: object) -> str:
+    """Make text printable, and escape the markup of rich in it."""
+    from rich.markup import escape
+
+    return escape(printable(str(message)))
 
 
 def print_json(value: Any) -> None:
@@ -61,27 +68,28 @@ def print_json(value: Any) -> None:
     """
     utf8 = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
     text = json.dumps(value, ensure_ascii=not utf8)
-    text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # inside strings alone
+    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)  # inside strings alone
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
-def console(stderr: bool = False, width: int = 120) -> Any:
-    """Return a rich console; where the output is not a terminal, so wide that nothing is cut.
+def print_as_json(value: Any) -> bool:
+    """Print a value if --json requests it, and return whether it does."""
+    if OUTPUT.get().json:
+        print_json(value)
+    return OUTPUT.get().json
 
-    Characters that the stream cannot encode are printed as escapes. If its reader stops (`| head`), the rest
-    is discarded, and the command ends as usual.
+
+def console(stderr: bool = False) -> Any:
+    """Return a rich console; where the output is not a terminal, so wide that little is wrapped.
+
+    Characters that the stream cannot encode are printed as escapes.
     """
     from rich.console import Console
-
-    class Piped(Console):
-        def on_broken_pipe(self) -> None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
     file = sys.stderr if stderr else sys.stdout
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(errors="backslashreplace")
-    columns = None if file.isatty() else width
-    return Piped(stderr=stderr, highlight=False, emoji=False, width=columns)
+    return Console(stderr=stderr, highlight=False, emoji=False, width=None if file.isatty() else WIDTH)
 
 
 @contextlib.contextmanager
@@ -95,20 +103,6 @@ def say(message: str) -> None:
     """Print a line for people to standard error, so that standard output stays clean."""
     if not OUTPUT.get().silent:
         console(stderr=True).print(printable(message), markup=False)
-
-
-def hint(markup: str, soft_wrap: bool = False) -> None:
-    """Print what to do next, below a result; not with -q. `soft_wrap` leaves a command in one line."""
-    if not OUTPUT.get().quiet:
-        console().print(markup, soft_wrap=soft_wrap)
-
-
-def program() -> str:
-    """Return how to start this program from here, for commands that are printed to be typed."""
-    started, found = Path(sys.argv[0]), shutil.which("prolip")
-    if found and Path(found).parent.absolute() in (started.parent.absolute(), Path(sys.executable).parent):
-        return "prolip"
-    return shlex.join([sys.executable, "-m", "prolip"] if started.suffix == ".py" else [sys.argv[0]])
 
 
 def detail(message: str) -> None:
@@ -125,6 +119,33 @@ def warn(message: str) -> None:
 def fail(message: str) -> None:
     """Print an error in one line, on standard error."""
     console(stderr=True).print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+
+
+def hint(markup: str, soft_wrap: bool = False) -> None:
+    """Print what to do next, below a result; not with -q. `soft_wrap` leaves a command in one line."""
+    if not OUTPUT.get().quiet:
+        console().print(markup, soft_wrap=soft_wrap)
+
+
+def show_written(**paths: Path | None) -> None:
+    """Print the name of each file that was written."""
+    for what, path in paths.items():
+        if path is not None:
+            console().print(f"{what.capitalize()}: [bold]{escape(path)}[/]", soft_wrap=True)
+
+
+def program() -> str:
+    """Return how to start this program from here, for commands that are printed to be typed."""
+    started, installed = Path(sys.argv[0]), shutil.which("prolip")
+    folders = (started.parent.absolute(), Path(sys.executable).parent)
+    if installed and Path(installed).parent.absolute() in folders:
+        return "prolip"
+    return shlex.join([sys.executable, "-m", "prolip"] if started.suffix == ".py" else [sys.argv[0]])
+
+
+def typed(*words: object) -> str:
+    """Return a command of this program as it is typed here, in markup."""
+    return f"[bold]{escape(program())} {escape(shlex.join(map(str, words)))}[/]"
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:
@@ -157,8 +178,7 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def escape(message: str) -> str:
-    """Make text printable, and escape the markup of rich in it."""
-    from rich.markup import escape
-
-    return escape(printable(message))
+def interval(bounds: Sequence[float] | None) -> str:
+    """Format a 95 % interval of fractions."""
+    low, high = bounds or (0.0, 1.0)
+    return f"95 % interval {percent(low)} to {percent(high)} %"

@@ -1,98 +1,145 @@
-"""`prolip eval`."""
+"""`prolip eval` and `report`: figures, and a page, of a model on labelled images."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.cli import options
-from prolip.cli.console import OUTPUT, console, escape, percent, print_json, report_skipped, table
-from prolip.cli.parameters import CSV, HTML, argument, command, flag, option
+from prolip.cli.console import (
+    console,
+    interval,
+    percent,
+    print_as_json,
+    report_skipped,
+    show_written,
+    table,
+)
+from prolip.cli.parameters import CSV, HTML, argument, command, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:
+    from prolip import FewShotClassifier
     from prolip.api.evaluate import Report
+    from prolip.evaluate.curve import Curve
     from prolip.evaluate.figures import Figures
+
+CURVE_WORK = 1500  # fits times images of a learning curve, about
+MAX_CURVE_IMAGES = 4000  # with more, the learning curve takes too long for a page
 
 
 @command("eval")
 @options.saved_model
 @argument("source", "DIR", f"Labelled images: {options.LABELLED}; its test split, if there is one.")
-@option("--report", type=HTML, help="Write a page with the confusion matrix and mistakes, an .html file.")
 @option("--out", "-o", type=CSV, help="Write label, prediction and probability of each image to a .csv file.")
-@flag("--per-image", help="With --json: label, prediction and probability of each image.")
 @options.labelled_encoding
 @options.tables
 def evaluate(
     saved: options.SavedModel,
     source: str,
-    report: Path | None,
     out: Path | None,
-    per_image: bool,
     settings: dict[str, Any],
     tables: options.Tables,
 ) -> None:
     """Measure a saved model on labelled images.
 
-    Prints accuracy, zero-shot accuracy, the accuracy of each class, and the calibration error.
+    Prints accuracy, zero-shot accuracy, the accuracy of each class, and how far probabilities can be trusted.
 
     $ prolip eval my-model photos/
-    $ prolip eval my-model photos/ --report report.html --out predictions.csv
+    $ prolip eval my-model photos/ --out predictions.csv
     """
-    from prolip.cli.report import write_page
-    from prolip.core import UsageError
-
-    if per_image and not OUTPUT.get().json:
-        raise UsageError("--per-image is for --json: add that option")
     clf, images = saved.load(settings), tables.labelled(source, "test")
     evaluation = clf.report(images, held_out=False)
     if out is not None:
         evaluation.write_csv(out)
-    if report is not None:  # the page shows predictions by fits that did not see the images
-        page = clf.report(images) if evaluation.duplicates else evaluation
-        write_page(report, clf, page, saved.path.resolve().name, source)
     report_skipped(evaluation.skipped)
-    written = {name: str(path) for name, path in (("out", out), ("report", report)) if path is not None}
-    if OUTPUT.get().json:
-        each = {"predictions": _per_image(evaluation)} if per_image else {}
-        print_json({**evaluation.figures.to_json(), **written, **each})
+    figures = evaluation.figures
+    if print_as_json(figures.to_json() | ({} if out is None else {"out": str(out)})):
         return
-    _show(evaluation.figures)
-    for name, path in written.items():
-        console().print(
-            f"{'Predictions' if name == 'out' else 'Page'}: [bold]{escape(path)}[/]", soft_wrap=True
-        )
-
-
-def _show(figures: Figures) -> None:
-    """Print the accuracy of each class, and of all images."""
     columns = figures.classes or (), figures.counts or (), figures.per_class or ()
     rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
     table(None, ["class", "images", "accuracy %"], rows)
-    console().print()
-    low, high = figures.accuracy_interval or (None, None)
+    console().print(f"\n{_accuracy(figures)}, mean over classes {percent(figures.balanced_accuracy)} %")
     console().print(
-        f"accuracy [bold]{percent(figures.accuracy)} %[/] on {counted(figures.images)} "
-        f"(95 % interval {percent(low)} to {percent(high)} %, "
-        f"zero-shot {percent(figures.zero_shot_accuracy)} %), "
-        f"balanced {percent(figures.balanced_accuracy)} %, "
-        f"calibration error {percent(figures.calibration_error)} % "
-        f"(at temperature 1: {percent(figures.calibration_error_before)} %, "
-        f"by chance alone {percent(figures.calibration_error_floor)} %)"
+        f"probabilities are {percent(figures.calibration_error)} points off on average (calibration error; "
+        f"{percent(figures.calibration_error_floor)} by chance alone with so few images): of predictions "
+        "with 80 %, about 80 % should be correct"
     )
     if figures.negatives:
         console().print(
             f"of {counted(figures.negatives)} of none of the classes, "
             f"{percent(figures.negatives_rejected)} % are recognised as none of these"
         )
+    show_written(predictions=out)
 
 
-def _per_image(labelled: Report) -> list[dict[str, Any]]:
-    """Return label, prediction and probability of every image that can be read."""
-    names, classes = labelled.names, labelled.predictions.classes
-    rows = replace(labelled.predictions, rejected=None).to_json()
-    return [
-        {"image": name, "label": classes[y], "class": row["class"], "probability": row["probability"]}
-        for name, y, row in zip(names, labelled.y, rows, strict=True)
-    ]
+@command("report")
+@options.saved_model
+@argument(
+    "source", "[DIR]", "Labelled images, also those that the model was fitted on; by default, the page is "
+    "about the features in the model.", required=False,
+)  # fmt: skip
+@option("--out", "-o", type=HTML, show_default="report.html", help="The page to write.")
+@options.labelled_encoding
+@options.tables
+def report(
+    saved: options.SavedModel,
+    source: str | None,
+    out: Path | None,
+    settings: dict[str, Any],
+    tables: options.Tables,
+) -> None:
+    """Write a page about a model: confusion matrix, mistakes.
+
+    Images that the model was fitted on are classified by fits that did not see them, so that the accuracy is
+    not too high; where that is not possible, there is a warning. The page is one file and loads nothing from
+    the network.
+
+    $ prolip report my-model photos/ -o report.html
+    """
+    from prolip.core import UsageError
+
+    out = out or Path("report.html")
+    if out.exists() and b"Made by prolip" not in out.read_bytes():
+        raise UsageError(f"{out} is not a page of this program: name another file with -o")
+    clf = saved.load(settings)
+    evaluation = clf.report(None if source is None else tables.labelled(source, "test"))
+    write_page(out, clf, evaluation, saved.path.resolve().name, source or "its training images")
+    figures = evaluation.figures
+    report_skipped(evaluation.skipped)
+    if print_as_json({**figures.to_json(), "held_out": int(evaluation.held_out.sum()), "out": str(out)}):
+        return
+    console().print(_accuracy(figures))
+    show_written(page=out)
+
+
+def _accuracy(figures: Figures) -> str:
+    return (
+        f"accuracy [bold]{percent(figures.accuracy)} %[/] on {counted(figures.images)} "
+        f"({interval(figures.accuracy_interval)}, zero-shot {percent(figures.zero_shot_accuracy)} %)"
+    )
+
+
+def write_page(path: Path, clf: FewShotClassifier, evaluation: Report, title: str, source: str) -> None:
+    """Write a page about a model and its predictions."""
+    from prolip.io.writing import write_text
+    from prolip.report import model_page
+
+    page = model_page(clf.model_, evaluation, title=title, source=source, curve=_curve(clf))
+    write_text(path, page)
+
+
+def _curve(clf: FewShotClassifier) -> Curve | str:
+    """Measure the learning curve, or return why there is none."""
+    from prolip.core import UsageError
+    from prolip.evaluate.curve import REPEATS
+
+    task = clf.model_.support.task
+    if task is None:
+        return "The model was saved without features, so that nothing can be fitted."
+    if task.n > MAX_CURVE_IMAGES:
+        return f"With {task.n:,} images this takes a while: `prolip curve` draws it."
+    try:
+        return clf.learning_curve(repeats=max(1, min(REPEATS, CURVE_WORK // task.n)))
+    except UsageError as error:
+        return f"Unknown: {error}."

@@ -1,18 +1,17 @@
-"""`prolip add`, `curve` and `suggest`: a model that grows."""
+"""`prolip add`, `classes`, `curve` and `suggest`: a model that grows."""
 
 from pathlib import Path
 from typing import Any
 
 from prolip.cli import options
 from prolip.cli.console import (
-    OUTPUT,
     console,
-    escape,
     hint,
     percent,
-    print_json,
+    print_as_json,
     report_skipped,
     say,
+    show_written,
     table,
 )
 from prolip.cli.parameters import HTML, POSITIVE, argument, command, option
@@ -48,22 +47,70 @@ def add(
     report = clf.add(labelled, names=name_only).added_
     saved.save(clf, target)
     report_skipped(clf.skipped_)
-    if OUTPUT.get().json:
-        print_json({**report, "out": str(target)})
+    if print_as_json({**report, "out": str(target)}):
         return
+    before, now, new = report["old_accuracy_before"], report["old_accuracy"], report["new_accuracy"]
+    rows = {
+        "new classes": ", ".join(map(str, report["added_classes"])) or "none",
+        "new images": f"{report['added_images']} ({report['duplicates']} more are in the model already)",
+        "accuracy, old": None if before is None else f"{percent(now)} %, {percent(before)} % before",
+        "accuracy, new": None if new is None else f"{percent(new)} %",
+        "saved": str(target),
+    }
+    table(None, ["", ""], [[name, value] for name, value in rows.items() if value is not None], right=9)
+    if before is not None:
+        say("(held-out accuracy of old and new classes, on training images, by cross-validation)")
+
+
+@command("classes")
+@options.saved_model
+@option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a class.")
+@options.replaced_model
+@options.fit_options("device")
+def classes(
+    saved: options.SavedModel, rename: tuple[str, ...], out: Path | None, settings: dict[str, Any]
+) -> None:
+    """List or rename the classes of a model.
+
+    No images are needed. A new name changes no prediction: the prompts of the model keep the old one.
+
+    $ prolip classes my-model
+    $ prolip classes my-model --rename "tabby=tabby cat"
+    """
+    import numpy as np
+
+    from prolip.core import UsageError
+
+    if out is not None and not rename:
+        raise UsageError("nothing is changed: --out goes with --rename")
+    target = saved.target(out) if rename else None
+    names = dict(map(_parse_pair, rename))
+    clf = saved.load(settings)
+    if target is not None:
+        saved.save(clf.rename(names), target)
+    model, task = clf.model_, clf.model_.support.task
+    unknown: list[Any] = [None] * len(model.classes)
+    counts = unknown if task is None else np.bincount(task.y, minlength=task.classes).tolist()
+    found = {"classes": list(model.classes), "counts": counts, "held_out": model.confidence.report}
+    if print_as_json(found if target is None else {**found, "out": str(target)}):
+        return
+    accuracy = model.confidence.figures.per_class or unknown
     rows = [
-        ["added", ", ".join(map(str, report["added_classes"])) or "no class"],
-        ["new images", f"{report['added_images']} ({report['duplicates']} in the model already)"],
-        ["saved", str(target)],
+        [str(name), "-" if n is None else str(n), percent(a)]
+        for name, n, a in zip(model.classes, counts, accuracy, strict=True)
     ]
-    before, now = report["old_accuracy_before"], report["old_accuracy"]
-    if before is not None:
-        rows.insert(2, ["old classes", f"{percent(before)} % before, {percent(now)} % now"])
-    if report["new_accuracy"] is not None:
-        rows.insert(-1, ["new classes", f"{percent(report['new_accuracy'])} %"])
-    table(None, ["", ""], rows, right=9)
-    if before is not None:
-        say("(held-out accuracy on training images, by cross-validation)")
+    table(None, ["class", "images", "held-out accuracy %"], rows)
+    if target is not None:
+        say(f"saved to {target}; the prompts keep the old names, and no prediction changes")
+
+
+def _parse_pair(pair: str) -> tuple[str, str]:
+    from prolip.core import UsageError
+
+    old, _, new = (part.strip() for part in pair.rpartition("="))
+    if not old or not new:
+        raise UsageError(f"--rename takes OLD=NEW, got {pair!r}")
+    return old, new
 
 
 @command("curve")
@@ -83,17 +130,14 @@ def learning_curve(saved: options.SavedModel, out: Path | None, settings: dict[s
     curve = saved.load(settings).learning_curve()
     if out is not None:
         write_text(out, curve_page(curve, title=saved.path.resolve().name))
-    if OUTPUT.get().json:
-        print_json({**curve.report(), "out": None if out is None else str(out)})
+    if print_as_json({**curve.report(), "out": None if out is None else str(out)}):
         return
-    rows = [[str(p.shots), percent(p.accuracy), "", ""] for p in curve.points[:-1]]
-    for each in (curve.now, *curve.forecasts):
-        span = f"{percent(each.low)} to {percent(each.high)}"
-        gain = "" if each is curve.now else f"{100 * (each.accuracy - curve.now.accuracy):+.1f}"
-        rows.append([f"{each.shots}{'' if gain else ' (now)'}", percent(each.accuracy), span, gain])
-    table(None, ["images per class", "accuracy %", "90 % interval", "gain"], rows)
-    if out is not None:
-        console().print(f"\nDrawn to [bold]{escape(str(out))}[/]")
+    rows = [
+        [str(r["shots"]), percent(r["accuracy"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]]
+        for r in curve.rows()
+    ]
+    table(None, ["images per class", "accuracy %", "95 % interval", ""], rows)
+    show_written(page=out)
 
 
 @command("suggest")
@@ -113,8 +157,9 @@ def suggest(
     """
     clf, paths = saved.load(settings), tables.listed(source)
     suggestions = clf.suggest(paths, count)
-    if OUTPUT.get().json:
-        print_json([{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in suggestions])
+    if print_as_json(
+        [{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in suggestions]
+    ):
         return
     if not suggestions:
         console().print("Nothing to suggest: the model was fitted on all of these images.")

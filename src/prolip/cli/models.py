@@ -1,19 +1,15 @@
-"""`prolip models`: the pretrained models that have a short name, and getting them."""
+"""`prolip models` and `methods`: what a fit can start from, and how it can learn."""
 
 from __future__ import annotations
 
-import sys
+import inspect
+import re
 
 import click
 
-from prolip.cli.console import OUTPUT, bar, hint, print_json, say, table
+from prolip.cli.console import console, escape, hint, print_as_json, say, table, typed
+from prolip.cli.options import ensure_downloaded
 from prolip.cli.parameters import Group, argument, command, flag, json_flag
-
-models = Group(
-    "models",
-    help="List pretrained models, or download one. `prolip models get clip` gets the recommended one.",
-)
-models.params.append(json_flag())
 
 
 @click.pass_context
@@ -21,11 +17,10 @@ def list_models(ctx: click.Context) -> None:
     """Print the table, unless a subcommand follows."""
     if ctx.invoked_subcommand is not None:
         return
-    from prolip.encoders.pretrained import list_models as describe
+    from prolip.encoders import pretrained
 
-    found = describe()
-    if OUTPUT.get().json:
-        print_json(found)
+    models = pretrained.list_models()
+    if print_as_json(models):
         return
     rows = [
         [
@@ -35,7 +30,7 @@ def list_models(ctx: click.Context) -> None:
             model["licence"] or "-",
             "yes" if model["downloaded"] else "no",
         ]
-        for model in found
+        for model in models
     ]
     table(None, ["name", "model", "download", "licence", "here"], rows, right=9)
     hint(
@@ -44,52 +39,98 @@ def list_models(ctx: click.Context) -> None:
     )
 
 
-models.callback = list_models
-
-
 @command("get")
 @argument("names", "NAME...", "Short names, or onnx:OWNER/REPOSITORY.", nargs=-1, required=True)
 @flag("--yes", help="Accept the licence, where it is not free for every use.")
 def get(names: tuple[str, ...], yes: bool) -> None:
     """Download models, and check their files.
 
-    Files go to the cache of the Hugging Face hub, as
-    HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE say.
+    Files go to the cache of the Hugging Face hub, as HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE say.
 
     $ prolip models get clip
     """
     from prolip.encoders import load
     from prolip.encoders.pretrained import find_source
 
-    for name in names:
-        find_source(name)  # a misspelt name is refused before anything is downloaded
-    for name in names:
-        ensure_downloaded(name, yes or find_source(name).free)
+    sources = {name: find_source(name) for name in names}  # refuses a misspelt name before any download
+    for name, source in sources.items():
+        ensure_downloaded(name, yes or source.free)
         load(name, "cpu")
         say(f"{name} is ready")
-    if OUTPUT.get().json:
-        print_json([{"name": name} for name in names])
+    print_as_json([{"name": name} for name in names])
 
 
+models = Group(
+    "models",
+    callback=list_models,
+    help="List pretrained models, or download one. `prolip models get clip` gets the recommended one.",
+)
+models.params.append(json_flag())
 models.add_command(get)
 
 
-def ensure_downloaded(name: str, yes: bool) -> None:
-    """Download a model that is not here, after a question on a terminal; elsewhere only if `yes`."""
-    from prolip.encoders import fetch
-    from prolip.encoders.pretrained import DownloadRequiredError, find_source, is_here, is_hub_name
+@command("methods")
+@argument("name", "[NAME]", "A method, to show its options.", required=False)
+def list_methods(name: str | None) -> None:
+    """List the methods, or show the options of one.
 
-    if not is_hub_name(name) or is_here(name):
+    Methods that add a bias to the zero-shot logits can be combined: `--method a+b` trains two together.
+
+    $ prolip methods
+    $ prolip methods prolip
+    """
+    from prolip import methods
+
+    if name is not None:
+        _show(name)
         return
-    source = find_source(name)
-    size = f"about {source.megabytes} MB" if source.megabytes else "files of unknown size"
-    licence = f", licence: {source.licence}" if source.licence else ""
-    if not yes:
-        if not sys.stdin.isatty() or OUTPUT.get().json:
-            raise DownloadRequiredError(name, source)
-        if not click.confirm(f"{name}: download {size} from {source.repository}{licence}?", err=True):
-            raise DownloadRequiredError(name, source)
-    elif not source.free:
-        say(f"{name}: licence: {source.licence}")
-    with bar(f"downloading {name}", "bytes") as progress:
-        fetch(name, progress)
+    available = methods.available()
+    fields = ("summary", "open_class", "size")
+    if print_as_json(
+        [
+            {"name": name} | {field: getattr(kind, field) for field in fields}
+            for name, kind in available.items()
+        ]
+    ):
+        return
+    for title, research in ((None, False), ("For experiments", True)):
+        rows = [[name, kind.summary] for name, kind in available.items() if kind.research == research]
+        table(title, ["method", "what it is"], rows, right=9)
+    hint(f"\nOptions of one: {typed('methods', 'NAME')}")
+
+
+def _show(name: str) -> None:
+    """Print the options of a method, with their defaults and their descriptions in the docstrings."""
+    from prolip import methods
+    from prolip.methods.base import plain
+
+    kind = methods.get(name)
+    method, described = kind(), _descriptions(kind)
+    options = [
+        {"name": option, "default": plain(getattr(method, option)), "help": described.get(option, "")}
+        for option in methods.options(name)
+    ]
+    needs = method.needs.describe()
+    shown = {"name": name, "summary": method.summary, "open_class": method.open_class, "size": method.size}
+    if print_as_json({**shown, "needs": needs, "options": options}):
+        return
+    console().print(f"[bold]{escape(name)}[/]: {escape(method.summary)}")
+    facts = [
+        ["trains", method.size],
+        ["needs", ", ".join(needs)],
+        ["classes by name", "can be added" if method.open_class else "cannot be added"],
+    ]
+    table(None, ["", ""], facts, right=9)
+    console().print()
+    table(None, ["option", "default", ""], [list(map(str, row.values())) for row in options], right=9)
+    hint(f"\nSet one: {typed('fit', 'DIR', '-o', 'MODEL', '--method', name, '-O', 'NAME=VALUE')}")
+
+
+def _descriptions(kind: type) -> dict[str, str]:
+    """Return the descriptions of parameters in the docstrings of a class and of its bases."""
+    described: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        section = inspect.cleandoc(base.__doc__ or "").partition("Parameters\n----------\n")[2]
+        for names, text in re.findall(r"^(\S.*)\n((?:[ ]+.*\n?)+)", section, re.MULTILINE):
+            described |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return described

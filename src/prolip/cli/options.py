@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prolip.api.recipe import IMAGES, OPTIONS
-from prolip.cli.console import OUTPUT, detail, printable
-from prolip.cli.parameters import PATH, TEXT, DeviceName, argument, flag, option
+from prolip.app import PROJECT_FILE
+from prolip.cli.console import OUTPUT, bar, detail, say
+from prolip.cli.parameters import PATH, TEXT, argument, flag, option
 
 if TYPE_CHECKING:
     from prolip import FewShotClassifier
@@ -29,7 +30,6 @@ LABELLED = (
 )
 TRAINING = f"Labelled images: {LABELLED}; its train split, if there is one."
 SKIP_LABELLED, SKIP_ALL = 0.1, 1.0  # the fraction of images that may be unreadable
-MAX_OPTION = 1e12  # for a number among a method's options: float32 overflows in what follows beyond it
 
 
 def shared(declare: Callable[[Any], Any], default: Any = None) -> Any:
@@ -39,16 +39,16 @@ def shared(declare: Callable[[Any], Any], default: Any = None) -> Any:
 
 def group(name: str, kind: type, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
     """Return a decorator that adds the options of a dataclass to a command, as one parameter `name`."""
-    own = [each for each in fields(kind) if each.name not in without]
+    members = [member for member in fields(kind) if member.name not in without]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def collected(**values: Any) -> None:
-            chosen = kind(**{each.name: values.pop(each.name) for each in own})
+            chosen = kind(**{member.name: values.pop(member.name) for member in members})
             function(**values, **{name: chosen})
 
-        for each in reversed(own):
-            each.metadata["declare"](collected)
+        for member in reversed(members):
+            member.metadata["declare"](collected)
         return collected
 
     return decorate
@@ -66,11 +66,11 @@ def fit_options(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any]
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def collected(**values: Any) -> None:
-            settings = {name: values.pop(name) for name in names if name in values}
             strict = values.get("no_skip_bad")
+            settings = {name: values.pop(name) for name in names if name in values}
             settings |= {name: False for name in names if values.pop(f"no_{name}", False)}
-            if "skip_bad" in names and settings["skip_bad"] is False and not strict:
-                settings["skip_bad"] = tolerance
+            if "skip_bad" in names:
+                settings["skip_bad"] = not strict and (settings["skip_bad"] or tolerance)
             if "templates" in names:
                 given = settings["templates"]
                 settings["templates"] = given[0] if len(given) == 1 else given or None
@@ -79,36 +79,37 @@ def fit_options(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any]
             function(**values, settings=settings)
 
         for name in reversed(names):
-            for declare in reversed(list(_declarations(name))):
-                declare(collected)
+            _declare(name, collected)
         return collected
 
     return decorate
 
 
-def _declarations(name: str) -> Any:
-    """Yield the declarations of an option on the command line: a value or a flag, and what turns it off."""
+def _declare(name: str, function: Any) -> None:
+    """Add an option of a fit to a command: a value or a flag, and the flag that turns it off."""
     declared, default = OPTIONS[name].metadata["option"], OPTIONS[name].default
     flags = (f"--{name}",) if declared.flags is None else declared.flags
-    if default is True:
-        flags = ()
+    if declared.off is not None:
+        flag(declared.off[0], f"no_{name}", help=declared.off[1], group=declared.group)(function)
     if flags and default is False:
-        yield flag(*flags, name, help=declared.help, group=declared.group)
-    elif flags:
-        attributes: dict[str, Any] = {"type": _type(name, declared), "group": declared.group}
-        attributes["multiple"] = name in ("templates", "options")
-        attributes["default"] = None if attributes["multiple"] else default
+        flag(*flags, name, help=_help(name), group=declared.group)(function)
+    elif flags and default is not True:
+        attributes: dict[str, Any] = {"type": PATH if declared.path else TEXT, "default": default}
+        if declared.least is not None:
+            attributes["type"] = click.IntRange(declared.least, declared.most)
         if declared.shown is not None:
             attributes["show_default"] = declared.shown
-        yield option(*flags, name, metavar=declared.metavar, help=declared.help, **attributes)
-    if declared.off is not None:
-        yield flag(declared.off[0], f"no_{name}", help=declared.off[1], group=declared.group)
+        if name in ("templates", "options"):
+            attributes |= {"multiple": True, "default": None}
+        option(*flags, name, metavar=declared.metavar, help=_help(name), group=declared.group, **attributes)(
+            function
+        )
 
 
-def _type(name: str, declared: Any) -> Any:
-    if declared.least is not None:
-        return click.IntRange(declared.least, declared.most)
-    return PATH if declared.path else DeviceName() if name == "device" else TEXT
+def _help(name: str) -> str:
+    """Return what an option of a fit does, without what is possible in Python alone."""
+    text: str = OPTIONS[name].metadata["option"].help.partition("; in Python")[0]
+    return text.rstrip(".") + "."
 
 
 def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -120,13 +121,10 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
         name, _, value = pair.partition("=")
         if not name or not value:
             raise UsageError(f"--option takes NAME=VALUE, got {pair[:80]!r}")
-        words = {"true": True, "false": False, "none": None}
         try:
-            parsed[name] = words[value.lower()] if value.lower() in words else json.loads(value)
+            parsed[name] = json.loads({"True": "true", "False": "false", "none": "null"}.get(value, value))
         except (ValueError, RecursionError):
             parsed[name] = value
-        if isinstance(parsed[name], (int, float)) and not abs(parsed[name]) <= MAX_OPTION:
-            raise UsageError(f"--option {name} must be a number of at most {MAX_OPTION:g}, got {value[:40]}")
     return parsed
 
 
@@ -138,27 +136,48 @@ def progress() -> bool:
 def new_classifier(settings: dict[str, Any]) -> FewShotClassifier:
     """Return a classifier with these options, not yet fitted; ask before a model is downloaded."""
     from prolip import FewShotClassifier
-    from prolip.cli.models import ensure_downloaded
 
     ensure_downloaded(settings["model"], settings["download"])
     return FewShotClassifier(**settings, progress=progress())
 
 
+def ensure_downloaded(name: str, yes: bool) -> None:
+    """Download a model that is not here, after a question on a terminal; elsewhere only if `yes`."""
+    from prolip.encoders import fetch
+    from prolip.encoders.pretrained import DownloadRequiredError, find_source, is_here, is_hub_name
+
+    if not is_hub_name(name) or is_here(name):
+        return
+    source = find_source(name)
+    size = f"about {source.megabytes} MB" if source.megabytes else "files of unknown size"
+    licence = f", licence: {source.licence}" if source.licence else ""
+    question = f"{name}: download {size} from {source.repository}{licence}?"
+    if not yes and (OUTPUT.get().json or not sys.stdin.isatty() or not click.confirm(question, err=True)):
+        raise DownloadRequiredError(name, source)
+    if yes and not source.free:
+        say(f"{name}{licence}")
+    with bar(f"downloading {name}", "bytes") as progress:
+        fetch(name, progress)
+
+
 ENCODING = ("skip_bad", "device", "store")
-device = option("--device", type=DeviceName(), default="auto", help=OPTIONS["device"].metadata["option"].help)
-features_store = option(
-    "--store", type=PATH, show_default="the user's cache", help=OPTIONS["store"].metadata["option"].help
-)
+labelled_encoding = fit_options(*ENCODING)
+unlabelled_encoding = fit_options(*ENCODING, tolerance=SKIP_ALL)
+device = option("--device", default="auto", help=_help("device"))
+features_store = option("--store", type=PATH, show_default="the user's cache", help=_help("store"))
 base = option(
     "--base", metavar="NAME", show_default="as MODEL names it",
     help="The base model of MODEL; it may be downloaded.",
 )  # fmt: skip
-labelled_encoding = fit_options(*ENCODING)
-unlabelled_encoding = fit_options(*ENCODING, tolerance=SKIP_ALL)
 replaced_model = option("--out", "-o", type=PATH, show_default="MODEL", help="Folder to save the model in.")
 
 
 # Tables
+
+
+def column(name: str, default: str, help: str, **more: Any) -> Any:
+    """Declare an option about tables."""
+    return option(name, show_default=default, help=help, group=IMAGES, **more)
 
 
 @dataclass(frozen=True)
@@ -166,34 +185,28 @@ class Tables:
     """How images and labels are found in tables and folders."""
 
     image_column: str | None = shared(
-        option(
-            "--image-column", show_default="recognised", help="The column of images in a table.", group=IMAGES
-        )
+        column("--image-column", "recognised", "The column of images in a table.")
     )
     label_column: str | None = shared(
-        option(
-            "--label-column", show_default="recognised", help="The column of labels in a table.", group=IMAGES
-        )
+        column("--label-column", "recognised", "The column of labels in a table.")
     )
     images_dir: Path | None = shared(
-        option(
-            "--images-dir", type=PATH, show_default="its own", help="The folder of a table's files.",
-            group=IMAGES,
-        )
-    )  # fmt: skip
+        column("--images-dir", "its own", "The folder of a table's files.", type=PATH)
+    )
     group_by: str | None = shared(
-        option(
-            "--group-by", metavar="parent|COLUMN", show_default="a column group",
-            help="What images that are alike share: they stay in one fold.", group=IMAGES,
+        column(
+            "--group-by", "a column group", "What images that are alike share: they stay in one fold.",
+            metavar="parent|COLUMN",
         )
     )  # fmt: skip
 
     def labelled(self, source: str, split: str) -> Any:
         """Return labelled images as the classifier takes them; also those of a project of the page."""
-        from prolip.app.project import is_project, labelled_images
         from prolip.data import read_images
 
-        if is_project(source):
+        if (Path(source) / PROJECT_FILE).is_file():
+            from prolip.app.project import labelled_images
+
             return labelled_images(Path(source), test=split == "test")
         given = vars(self)
         return read_images(source, split, min_classes=1, **given) if any(given.values()) else source
@@ -229,12 +242,10 @@ class SavedModel:
 
     def target(self, out: Path | None) -> Path:
         """Return where a changed model is saved: in place of this one, or in another folder."""
-        from prolip.export.saved import check_target, has_card
+        from prolip.export.saved import has_card
 
         target = self.path if out is None or out.resolve() == self.path.resolve() else out
-        check_target(target, has_card(self.path))
-        if target is not self.path:
-            confirm_replacing(target)
+        check_new(target, has_card(self.path), replace=target is self.path)
         return target
 
     def save(self, clf: FewShotClassifier, target: Path) -> None:
@@ -242,20 +253,17 @@ class SavedModel:
         from prolip.export.saved import has_card
 
         support = clf.model_.support.task is not None
-        clf.save(target, support=support, card=has_card(self.path), force=target is not self.path)
+        clf.save(target, support=support, card=has_card(self.path))
 
 
 saved_model = group("saved", SavedModel)
 
 
-def confirm_replacing(out: Path, advice: str = "name another folder") -> None:
-    """Ask before the model in a folder is replaced; without a terminal, refuse."""
+def check_new(out: Path, card: bool, replace: bool, advice: str = "") -> None:
+    """Refuse a folder that a model cannot be saved in, or that has a model unless `replace`."""
     from prolip.core import UsageError
-    from prolip.export.saved import CONFIG
+    from prolip.export.saved import CONFIG, check_target
 
-    if not (out / CONFIG).is_file():
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{out} has a model: {advice}")
-    if not click.confirm(printable(f"{out} has a model: replace it?"), err=True):
-        raise UsageError(f"{out} stays as it is: name another folder")
+    check_target(out, card)
+    if not replace and (out / CONFIG).is_file():
+        raise UsageError(f"{out} has a model: {advice}name another folder")

@@ -16,8 +16,6 @@ from prolip.api.recipe import GROUPS
 from prolip.api.recipe import OUTPUT as OUTPUT_GROUP
 from prolip.cli.console import OUTPUT
 
-UNGROUPED = 10  # options that the help lists without groups
-
 
 class NonEmptyText(click.ParamType):
     """Text; an empty value is refused, because it is not the same as an absent one."""
@@ -29,57 +27,28 @@ class NonEmptyText(click.ParamType):
         return value if value.strip() else self.fail("the value is empty", param, ctx)
 
 
-class DeviceName(NonEmptyText):
-    """A device that the image encoder can run on."""
-
-    name = "device"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name, if it is one of a device."""
-        if super().convert(value, param, ctx) != "auto":
-            from prolip.encoders.base import check_device
-
-            check_device(value)
-        return value
-
-
 class FilePath(click.Path):
-    """A path that a file can have, and one of these suffixes; whether a file is there does not matter."""
+    """A path with one of these suffixes, if there are any; whether a file is there does not matter."""
 
     def __init__(self, *suffixes: str) -> None:
         super().__init__()
         self.suffixes = suffixes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, or say why there can be no such file."""
-        path = Path(value)
+        """Return the path."""
         if value == "":  # Path("") is the current folder
             self.fail("the value is empty", param, ctx)
+        try:
+            path = Path(value).expanduser()
+        except RuntimeError as error:  # no such user
+            self.fail(f"{value}: {error}", param, ctx)
         if self.suffixes and path.suffix.lower() not in self.suffixes:
             self.fail(f"{value!r} does not end in {' or '.join(self.suffixes)}", param, ctx)
-        try:
-            path.expanduser().lstat()
-        except FileNotFoundError:
-            pass
-        except (OSError, RuntimeError, ValueError) as error:  # too long, below a file; no such user
-            self.fail(f"{value}: {getattr(error, 'strerror', None) or error}", param, ctx)
         return path
 
 
-class Fraction(click.FloatRange):
-    """A number in a range, which a NaN is not."""
-
-    name = "fraction"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        number = super().convert(value, param, ctx)
-        return self.fail("NaN is in no range", param, ctx) if number != number else number
-
-
-TEXT, PATH, FRACTION = NonEmptyText(), FilePath(), Fraction(0, 1, max_open=True)
-HTML, CSV = FilePath(".html"), FilePath(".csv")
-POSITIVE, SEED = click.IntRange(min=1), click.IntRange(0, 2**32 - 1)  # NumPy takes no larger seed
+TEXT, PATH, HTML, CSV = NonEmptyText(), FilePath(), FilePath(".html"), FilePath(".csv")
+FRACTION, POSITIVE = click.FloatRange(0, 1, max_open=True), click.IntRange(min=1)
 
 
 class Argument(click.Argument):
@@ -102,44 +71,36 @@ class Command(click.Command):
     """A command with the options that every command has, whose help describes its arguments, too."""
 
     def __init__(self, name: str, params: list[click.Parameter], json: bool, **attributes: Any) -> None:
-        params = [*params, *([json_flag()] if json else [])]
-        super().__init__(name, params=[*params, *_everywhere(hidden=True)], **attributes)
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the description, then the arguments."""
-        super().format_help_text(ctx, formatter)
-        arguments = [one for one in self.params if isinstance(one, Argument)]
-        if arguments:
-            with formatter.section("Arguments"):
-                formatter.write_dl([(one.human_readable_name, one.about) for one in arguments])
+        params = [*params, *([json_flag()] if json else []), *_everywhere(hidden=True)]
+        super().__init__(name, params=params, **attributes)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, in groups where there are many."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
-            if not isinstance(option, Argument) and (record := option.get_help_record(ctx)):
-                sections.setdefault(getattr(option, "group", "Options"), []).append(record)
-        if sum(map(len, sections.values())) <= UNGROUPED:
-            sections = {"Options": [record for records in sections.values() for record in records]}
-        order = [*GROUPS, "Options"] if GROUPS[0] in sections else ["Options", *GROUPS]
-        for title in sorted(sections, key=order.index):
-            with formatter.section(title):
-                formatter.write_dl(sections[title])
+        """Write the arguments, then the options in groups."""
+        if arguments := [
+            (each.human_readable_name, each.about) for each in self.params if hasattr(each, "about")
+        ]:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        options = [(getattr(each, "group", OUTPUT_GROUP), each) for each in self.get_params(ctx)]
+        for title in ("Options", *GROUPS):
+            records = [each.get_help_record(ctx) for group, each in options if group == title]
+            if shown := [record for record in records if record]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
 
 
 class Group(click.Group):
     """A group of commands that are listed in their order; without a command it prints its help."""
 
     def __init__(self, name: str, **attributes: Any) -> None:
-        super().__init__(
-            name, callback=_print_help, invoke_without_command=True, params=_everywhere(), **attributes
-        )
+        attributes = {"callback": _print_help, "params": _everywhere(), **attributes}
+        super().__init__(name, invoke_without_command=True, **attributes)
         self.sections: dict[str, list[str]] = {}  # names of commands by their title; none for a plain list
 
     def add_sections(self, sections: Mapping[str, Sequence[click.Command]]) -> None:
         """Add commands under titles of the help."""
-        self.sections = {title: [str(each.name) for each in commands] for title, commands in sections.items()}
-        for commands in sections.values():
+        for title, commands in sections.items():
+            self.sections[title] = [str(each.name) for each in commands]
             for each in commands:
                 self.add_command(each)
 
@@ -149,20 +110,11 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, under a title for each group of them."""
-        sections = self.sections or {"Commands": self.list_commands(ctx)}
         width = max(map(len, self.commands))
-        for title, names in sections.items():
+        for title, names in (self.sections or {"Commands": list(self.commands)}).items():
             with formatter.section(title):
                 rows = [(name.ljust(width), self.commands[name].get_short_help_str(90)) for name in names]
                 formatter.write_dl(rows)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command, or suggest the nearest one."""
-        if args[0] not in self.commands and not ctx.resilient_parsing:
-            from prolip.core.errors import UnknownNameError
-
-            raise UnknownNameError("command", args[0], self.commands)
-        return super().resolve_command(ctx, args)
 
 
 @click.pass_context
@@ -205,14 +157,12 @@ def _everywhere(hidden: bool = False) -> list[click.Parameter]:
     return [
         _flag("--quiet", "-q", hidden=hidden, help="Print only results, warnings and errors."),
         _flag("--verbose", "-v", hidden=hidden, help="Print more, and the traceback of an error."),
-        _flag("--version", "-V", hidden=hidden, help="Print the version.", callback=_print_version),
     ]
 
 
 def _flag(*names: str, **attributes: Any) -> click.Option:
     """Declare a flag for the output of a command, which its function does not get."""
-    attributes.setdefault("callback", _set_output)
-    return Option(names, is_flag=True, expose_value=False, is_eager=True, **attributes)
+    return Option(names, is_flag=True, is_eager=True, expose_value=False, callback=_set_output, **attributes)
 
 
 def json_flag() -> click.Option:
@@ -221,16 +171,8 @@ def json_flag() -> click.Option:
 
 
 def _set_output(ctx: click.Context, param: click.Parameter, given: bool) -> None:
-    if given and param.name:
-        OUTPUT.set(replace(OUTPUT.get(), **{param.name: True}))
-
-
-def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:
-    if given and not ctx.resilient_parsing:
-        from prolip import __version__
-
-        click.echo(f"prolip {__version__}")
-        ctx.exit()
+    if given:
+        OUTPUT.set(replace(OUTPUT.get(), **{str(param.name): True}))
 
 
 def spell(command: click.Command, parameter: Any) -> str:
@@ -240,13 +182,12 @@ def spell(command: click.Command, parameter: Any) -> str:
     """
     options = {option.name: option.opts[-1] for option in command.params if isinstance(option, click.Option)}
     name, value = parameter.name, parameter.value
-    off = options.get(f"no_{name}")
-    if isinstance(value, bool) and (off or name in options):
-        if value:
-            return options.get(name) or f"without {off}"
-        return off or f"without {options[name]}"
-    if name in options:
-        return f"{options[name]} {value}"
+    on, off = options.get(name), options.get(f"no_{name}")
+    if isinstance(value, bool) and (on or off):
+        yes, no = (on, off) if value else (off, on)
+        return yes or f"without {no}"
+    if on:
+        return f"{on} {value}"
     if name == "download":
         return "`prolip models get`"
     return f"-O {name}={value}" if "options" in options else str(parameter)
