@@ -14,7 +14,17 @@ from prolip.cli import fit, root
 from prolip.encoders import MODELS
 from prolip.encoders.pretrained import PretrainedModel
 
-OTHER_OPTIONS = {"--only", "--test", "--draws", "--seeds", "--shots", "--pool", "--kills"}  # of benchmarks
+OTHER_OPTIONS = {
+    "--measure",
+    "--sets",
+    "--only",
+    "--test",
+    "--draws",
+    "--seeds",
+    "--shots",
+    "--pool",
+    "--kills",
+}  # of benchmarks
 ENTRY_POINTS = ("prolip.experiments", "prolip.layouts", "prolip.protocols")  # their groups
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 with_code = [
