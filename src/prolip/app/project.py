@@ -64,7 +64,7 @@ class Project:
     @staticmethod
     def base_model(folder: Path) -> str:
         """Return the name of a project's base model; the default for a folder that is new or empty."""
-        if is_project(folder):
+        if (folder / DATABASE).is_file():
             with closing(open_database(folder / DATABASE, _SCHEMA)) as database:
                 return str(database.execute("SELECT model FROM project").fetchone()[0])
         if folder.is_dir() and any(path.name != LOCK for path in folder.iterdir()):
