@@ -1,4 +1,4 @@
-"""`python -m prolip`, and what the command `prolip` starts."""
+"""What `python -m prolip` and the command `prolip` start."""
 
 import sys
 
