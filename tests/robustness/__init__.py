@@ -1,1 +1,1 @@
-"""Kills, concurrent writers, full disks, missing permissions and vanishing files."""
+"""Kills, concurrent writers and full disks."""

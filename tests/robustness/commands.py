@@ -59,22 +59,6 @@ def prepare(folder: Path) -> None:
         (folder / place / "notes.txt").write_text(NOTE)
 
 
-def prepare_towers(folder: Path) -> None:
-    """Make a tiny adapted open_clip model and an export of it; import torch here, not in every child."""
-    import open_clip  # noqa: F401
-    import transformers  # noqa: F401
-
-    from full.tiny_models import TOWERS, write_folder
-
-    # In a child, since torch starts threads, which this process may not have.
-    Child(lambda: write_folder(folder / "tiny", TOWERS["vit"])).wait(300)
-    fit = ("fit", "photos", "-o", "clip", "--model", "open_clip:local-dir:tiny")
-    require(folder, fit)
-    require(folder, (*fit[:3], "clip-old", *fit[4:], "--shots", "2"))
-    require(folder, ("export", "clip-old", "--to", "hf", "--to", "open_clip", "-o", "libraries"))
-    (folder / "libraries" / "notes.txt").write_text(NOTE)
-
-
 def require(folder: Path, arguments: tuple[str, ...]) -> None:
     ran = Child(work(folder, arguments)).wait(300)
     if ran.code:
@@ -101,7 +85,7 @@ class Checks:
 
     def jobs(self) -> list[Job]:
         """Return every command that writes."""
-        jobs = [
+        return [
             Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new"), (0, 2)),
             Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
                 self._model("overwrite", "model")),
@@ -115,10 +99,6 @@ class Checks:
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
                 self._folder("export over", "export")),
         ]  # fmt: skip
-        if (self.start / "clip").exists():
-            target = ("export", "clip", "--to", "open_clip", "-o", "libraries", "--force")
-            jobs.append(Job("export open_clip", target, self._folder("export open_clip", "libraries")))
-        return jobs
 
     def first_run(self, job: Job, folder: Path) -> list[str]:
         """Record what an undisturbed run leaves, and return what is wrong with it."""

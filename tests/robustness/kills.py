@@ -1,11 +1,11 @@
-"""Commands killed at every change of a file and at random moments, and several processes on one output."""
+"""Commands killed at every change of a file and at random moments, several on one output, and full disks."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from robustness.commands import Checks, Job, copy, prepare, prepare_towers, require, work
+from robustness.commands import Checks, Job, copy, prepare, require, work
 from robustness.process import Child, Ran
 from tally import Faults
 
@@ -29,13 +29,11 @@ class Tally(Faults):
 class Kills:
     """The folder that trials start from, and single trials."""
 
-    def __init__(self, encoder: object, folder: Path, towers: bool = False) -> None:
+    def __init__(self, encoder: object, folder: Path) -> None:
         self.start, self.trial = folder / "start", folder / "trial"
         self.start.mkdir(parents=True)
         prepare(self.start)
         require(self.start, ("add", "model", "more", "-o", "grown"))
-        if towers:
-            prepare_towers(self.start)
         self.checks = Checks(encoder, self.start)
 
     def chosen(self, kind: str, jobs: list[str] | None) -> Iterator[tuple[Job, Tally]]:
@@ -117,5 +115,24 @@ def at_once_trials(
     for job, tally in kills.chosen(f"{processes} at once", jobs):
         for _ in range(count):
             kills.at_once(job, tally, processes)
+        tallies.append(tally)
+    return tallies
+
+
+def full_disk_trials(kills: Kills, count: int, seed: int, jobs: list[str] | None = None) -> list[Tally]:
+    """Limit the size of files, as a full disk does; then lift the limit and run the command again."""
+    generator, tallies = random.Random(seed), []
+    for job, tally in kills.chosen("full disk", jobs):
+        for _ in range(count):
+            copy(kills.start, kills.trial)
+            tally.trials += 1
+            limit = int(10 ** generator.uniform(1, 6.5))
+            child = Child(work(kills.trial, job.arguments), limit=limit)
+            tally.judge(child.wait(), (0, 1, 2))
+            for problem in job.check(kills.trial, False):
+                tally.add("silent change", f"{job.name}, {limit} bytes: {problem}")
+            tally.judge(Child(work(kills.trial, job.arguments)).wait(), job.again)
+            for problem in job.check(kills.trial, True):
+                tally.add("lost or doubled", f"{job.name}, {limit} bytes, then run again: {problem}")
         tallies.append(tally)
     return tallies

@@ -7,7 +7,6 @@ its n-th change of a file, before the change or in the middle of a write, or aft
 seconds it counts as hanging.
 """
 
-import io
 import mmap
 import os
 import resource
@@ -17,12 +16,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 20.0  # seconds
-NOBODY = 65534
 # Audit events of changes.
 CHANGES = (
     *("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod", "os.link"),
@@ -50,18 +48,10 @@ class Ran:
 class Child:
     """A function in a forked process.
 
-    `kill_at` is the change of a file at which it is killed, `limit` the most bytes a file may have, `user`
-    whom it runs as. What `user` may not read (modules, above all) is imported by `before`, which runs first.
+    `kill_at` is the change of a file at which it is killed, `limit` the most bytes a file may have.
     """
 
-    def __init__(
-        self,
-        work: Work,
-        kill_at: int | None = None,
-        limit: int | None = None,
-        user: int | None = None,
-        before: Work | None = None,
-    ) -> None:
+    def __init__(self, work: Work, kill_at: int | None = None, limit: int | None = None) -> None:
         if others := threading.enumerate()[1:]:
             raise RuntimeError(f"a process with other threads cannot be forked: {others}")
         self._count = mmap.mmap(-1, 8)  # shared with the child
@@ -71,7 +61,7 @@ class Child:
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _run_child(lambda: _prepare(before, self._count, kill_at, limit, user), work, output)
+            _run_child(lambda: _prepare(self._count, kill_at, limit), work, output)
         os.close(output)
         os.set_blocking(self._output, False)
 
@@ -124,19 +114,11 @@ def _run_child(prepare: Work, work: Work, output: int) -> None:
         os._exit(code)
 
 
-def _prepare(
-    before: Work | None, count: mmap.mmap, kill_at: int | None, limit: int | None, user: int | None
-) -> None:
-    if before is not None:
-        with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            before()
+def _prepare(count: mmap.mmap, kill_at: int | None, limit: int | None) -> None:
     _count_changes(count, kill_at)
     if limit is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    if user is not None:
-        os.setgid(user)
-        os.setuid(user)
 
 
 def _count_changes(count: mmap.mmap, kill_at: int | None) -> None:

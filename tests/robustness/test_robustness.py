@@ -19,29 +19,16 @@ def trials(*arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "lines"),
-    [
-        (["library"], ["kills at every change"]),
-        (["kills"], ["kills: overwrite", "kills: export over"]),
-        (["once", "disk", "vanish", "many"], ["4 at once", "full disk", "vanish", "500 files"]),
-    ],
-)
-def test_a_little_of_every_trial(kinds, lines):
-    ran = trials("--quick", "--only", *kinds)
+def test_a_little_of_every_trial():
+    ran = trials("--quick")
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-3000:]
+    lines = ("kills: overwrite", "kills: export over", "4 at once", "full disk")
     assert all(line in ran.stdout for line in lines)
-
-
-def test_trials_notice_a_writer_that_leaves_a_part():
-    ran = trials("--only", "careless")
-    assert (ran.returncode, "silent change: careless" in ran.stdout) == (1, True), ran.stdout + ran.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
-@pytest.mark.parametrize("kind", ["kills", "once", "disk", "user", "vanish", "many"])
+@pytest.mark.parametrize("kind", ["kills", "once", "disk"])
 def test_many_trials(kind):
     ran = trials("--only", kind)
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-3000:]
-    assert kind != "user" or os.geteuid() or "ordinary user" in ran.stdout

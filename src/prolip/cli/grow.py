@@ -49,15 +49,15 @@ def add(
     report_skipped(clf.skipped_)
     if print_as_json({**report, "out": str(target)}):
         return
+    names = ", ".join(map(str, report["added_classes"])) or "none"
     before, now, new = report["old_accuracy_before"], report["old_accuracy"], report["new_accuracy"]
-    rows = {
-        "new classes": ", ".join(map(str, report["added_classes"])) or "none",
-        "new images": f"{report['added_images']} ({report['duplicates']} more are in the model already)",
-        "accuracy, old": None if before is None else f"{percent(now)} %, {percent(before)} % before",
-        "accuracy, new": None if new is None else f"{percent(new)} %",
-        "saved": str(target),
-    }
-    table(None, ["", ""], [[name, value] for name, value in rows.items() if value is not None], right=9)
+    rows = [
+        ["new classes", names if new is None else f"{names}: accuracy {percent(new)} %"],
+        ["old classes", f"accuracy {percent(now)} %, {percent(before)} % before"],
+        ["new images", f"{report['added_images']} ({report['duplicates']} more are in the model already)"],
+        ["saved", str(target)],
+    ]
+    table(None, ["", ""], rows, right=9)
     if before is not None:
         say("(held-out accuracy of old and new classes, on training images, by cross-validation)")
 

@@ -81,10 +81,10 @@ class Command(click.Command):
         ]:
             with formatter.section("Arguments"):
                 formatter.write_dl(arguments)
-        options = [(getattr(each, "group", OUTPUT_GROUP), each) for each in self.get_params(ctx)]
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         for title in ("Options", *GROUPS):
-            records = [each.get_help_record(ctx) for group, each in options if group == title]
-            if shown := [record for record in records if record]:
+            group = [each for each in options if getattr(each, "group", OUTPUT_GROUP) == title]
+            if shown := [record for each in group if (record := each.get_help_record(ctx))]:
                 with formatter.section(title):
                     formatter.write_dl(shown)
 

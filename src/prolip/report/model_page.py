@@ -37,14 +37,14 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
     best, confidence = labelled.predictions.best, labelled.predictions.confidence
     wrong = best != labelled.y
     by_confidence = np.argsort(-confidence, kind="stable")
-    suspicious = [each.index for each in labelled.label_errors()][:GALLERY]
+    label_errors = [each.index for each in labelled.label_errors()][:GALLERY]
     surest = by_confidence[wrong[by_confidence]][:GALLERY].tolist()
     unsure = by_confidence[::-1][~wrong[by_confidence[::-1]]][:GALLERY].tolist()
     rejected = np.flatnonzero(labelled.predictions.is_rejected)[:GALLERY].tolist()
     small: dict[int, str] = {}
     if labelled.images is not None:
         cells = _cell_images(by_confidence, best, labelled.y)
-        wanted = dict.fromkeys([*suspicious, *surest, *unsure, *rejected, *cells])
+        wanted = dict.fromkeys([*label_errors, *surest, *unsure, *rejected, *cells])
         small = thumbnails(labelled.images, list(wanted)[:THUMBNAILS])
     images = [
         {
@@ -59,7 +59,7 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
     sections = [
         _cards(found),
         _confusion(model, counts),
-        _mistakes(suspicious, surest, unsure, has_images=labelled.images is not None),
+        _galleries(label_errors, surest, unsure, has_images=labelled.images is not None),
         _classes(model, labelled, counts),
         _calibration(found, p, labelled.y),
         _out_of_distribution(found, rejected),
@@ -120,27 +120,29 @@ def _confusion(model: AdaptedModel, counts: Array) -> Html:
     return section("Confusion matrix", matrix(), tag("h3", "Most confused"), pairs, note=note)
 
 
-def _mistakes(suspicious: list[int], surest: list[int], unsure: list[int], has_images: bool) -> Html:
-    labels = section(
-        "Suspicious labels",
-        gallery(suspicious, "There are none."),
-        note="Labels that both the predictions and similar images contradict, as `prolip check` finds them.",
-    )
-    mistakes = section(
-        "Most confident mistakes",
-        gallery(surest, "There are no mistakes."),
-        note="Wrong predictions with the highest probability.",
-    )
-    right = section(
-        "Least confident correct predictions",
-        gallery(unsure, "There are no correct predictions."),
-        note="Only just correct: more images like these help the most.",
-    )
+def _galleries(label_errors: list[int], surest: list[int], unsure: list[int], has_images: bool) -> Html:
     hint = (
         "A saved model has features, not images. To see images here, name the folder that it was fitted on: "
         "`prolip report MODEL FOLDER`."
     )
-    return join("" if has_images else section("Images", note=hint), labels, mistakes, right)
+    return join(
+        "" if has_images else section("Images", note=hint),
+        section(
+            "Label errors",
+            gallery(label_errors),
+            note="Labels that predictions and similar images contradict, as `prolip check` finds them.",
+        ),
+        section(
+            "Most confident mistakes",
+            gallery(surest),
+            note="Wrong predictions with the highest probability.",
+        ),
+        section(
+            "Least confident correct predictions",
+            gallery(unsure),
+            note="Only just correct: more images like these help the most.",
+        ),
+    )
 
 
 def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
@@ -158,27 +160,8 @@ def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
         precision = percent(hits[k] / predicted[k] if predicted[k] else None, 0)
         numbers = ["-" if training is None else training[k], totals[k], *accuracy, percent(before[k], 0)]
         rows.append([str(name), *numbers, precision, "-" if np.isnan(f1[k]) else f"{f1[k]:.2f}"])
-    header = [
-        "class",
-        "training images",
-        "images",
-        "accuracy",
-        "95 % interval",
-        "zero-shot",
-        "precision",
-        "F1",
-    ]
-    note = None if training is None else _training_note(model, training)
-    return section("Classes", table(header, rows, sortable=True), note=note)
-
-
-def _training_note(model: AdaptedModel, training: Array) -> str:
-    low, high = training.min(), training.max()
-    if low == high:
-        return f"It was fitted on {counted(low)} of each class."
-    names = [str(model.classes[k]) for k in np.flatnonzero(training == low)]
-    few = names[0] if len(names) == 1 else f"{len(names)} classes"
-    return f"It was fitted on {low} ({few}) to {high} images of a class."
+    figures = ["accuracy", "95 % interval", "zero-shot", "precision", "F1"]
+    return section("Classes", table(["class", "training images", "images", *figures], rows, sortable=True))
 
 
 def calibration_bins(p: Array, y: Array) -> list[list[float] | None]:
@@ -197,9 +180,9 @@ def _calibration(found: Figures, p: Array, y: Array) -> Html:
     note = (
         "Of the predictions with a probability of 80 %, 80 % should be correct: the dots then lie on the "
         "dashed line. Whiskers are 95 % intervals, columns show how many predictions there are. The "
-        f"calibration error is {percent(found.calibration_error)}, {percent(found.calibration_error_before)} "
-        f"at temperature 1, before calibration; {percent(found.calibration_error_floor)} with so many images "
-        "by chance alone."
+        f"calibration error, by how much probabilities are off on average, is "
+        f"{percent(found.calibration_error)}; by chance alone, so many images show "
+        f"{percent(found.calibration_error_floor)}."
     )
     return section("Calibration", chart("calibrationChart", calibration_bins(p, y)), note=note)
 
@@ -212,28 +195,27 @@ def _out_of_distribution(found: Figures, rejected: list[int]) -> Html:
         f"images ({percent(found.rejected)}); about {percent(FALSE_REJECT, 0)} are to be expected of images "
         "of the classes. More mean that these images are unlike the training images."
     )
-    return section("Out of distribution", gallery(rejected, "None is rejected."), note=note)
+    return section("None of these", gallery(rejected, "None is rejected."), note=note)
 
 
 def _learning_curve(curve: Curve | str) -> Html:
     if isinstance(curve, str):
         return section("Learning curve", note=curve)
-    now = curve.now
     rows = [
         [
-            f.shots,
-            percent(f.accuracy),
-            f"{percent(f.low)} to {percent(f.high)}",
-            "now" if f is now else f"{100 * (f.accuracy - now.accuracy):+.1f}",
+            row["shots"],
+            percent(row["accuracy"]),
+            f"{percent(row['low'])} to {percent(row['high'])}",
+            row["kind"],
         ]
-        for f in (now, *curve.forecasts)
+        for row in curve.rows()
     ]
     note = (
         "Would more images help? Dots are fits on fewer of the training images, evaluated on the others; the "
         "last one is the held-out accuracy of the training images, whatever images are above. The dashed "
         "line is a forecast, with its 95 % interval."
     )
-    header = ["images per class", "accuracy", "95 % interval", "gain, points"]
+    header = ["images per class", "accuracy", "95 % interval", ""]
     return section("Learning curve", chart("learningCurve", curve.report()), table(header, rows), note=note)
 
 
