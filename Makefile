@@ -1,7 +1,7 @@
 # make demo   set up what the main job needs (no torch) and run the demonstration
 # make test   set up both environments; run lint, types, layers and tests, and print what the tests cover
 # make setup  only set up both environments
-# make test-slow   many trials of robustness: kills, full disks, damaged inputs, odd commands (hours)
+# make test-slow   many trials of robustness: kills, full disks, damaged inputs (hours)
 # make verify print every method beside an independent computation of the same thing
 # make clip FOLDER=photos  download CLIP, fit it on a folder of images and evaluate it
 # make verify-clip  check the cut of a real CLIP tower, which it downloads (DATA=DIR: docs/measurements/data.md)

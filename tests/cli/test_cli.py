@@ -419,6 +419,7 @@ def test_help_describes_arguments_and_options_and_shows_examples_as_they_are_typ
     for parameter in commands()[path].params:
         if isinstance(parameter, click.Argument):
             assert parameter.human_readable_name.split()[0] in described
+            assert out.count(f"\n  {parameter.human_readable_name} ") == 1
         elif not parameter.hidden:
             assert parameter.help
             assert parameter.opts[-1] in out

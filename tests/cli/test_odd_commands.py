@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from odd_lines import commands, every_line, odd_values, prepare, random_lines
+from odd_lines import commands, every_line, odd_values, prepare
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +44,3 @@ def is_one_error(err):
     """Whether standard error has one line, beside warnings, and nothing that steers a terminal."""
     lines = [line for line in err.splitlines() if not line.startswith("warning:")]
     return len(lines) == 1 and lines[0].startswith("error: ") and "\x1b" not in err
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_random_lines_fail_cleanly(prolip, places, tmp_path, monkeypatch):
-    """Several odd values, words in the wrong place, options without a value: none ends in a traceback."""
-    monkeypatch.chdir(tmp_path)
-    for line in random_lines(places, 1000, seed=0):
-        before = snapshot(places["root"])
-        code, out, err = prolip(*line)
-        problem = f"{' '.join(line)[:300]} -> {code}: {out[-300:]}{err[-600:]}"
-        assert code in (0, 1, 2), problem
-        if code:
-            assert is_one_error(err), problem
-            assert snapshot(places["root"]) == before, problem
