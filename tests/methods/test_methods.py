@@ -287,19 +287,6 @@ def test_linear_probe_on_the_features_before_the_projection():
     assert ours.report["parameters"] == 3 * 8
 
 
-def test_linear_probe_takes_c_from_the_validation_set():
-    views = problem(noise=2.0, views=2, shots=8)
-    task, validation = (Task(x, views.y, views.text, views.head, views.scale) for x in views.x)
-    probe = methods.create("linear_probe").fit(task, validation=validation)
-    accuracy = [
-        (create("linear_probe", C=c).fit(task).predict(validation.x[0]) == validation.y).mean()
-        for c in (1e-4, 1e-2, 1.0, 1e2, 1e4)
-    ]
-    assert max(accuracy) > min(accuracy)
-    assert (probe.predict(validation.x[0]) == validation.y).mean() >= max(accuracy) - 1e-6
-    assert probe.report["search"]["on"] == "validation"
-
-
 def test_clap_knows_the_length_of_texts_or_takes_a_tenth_of_the_scale():
     task = problem()
     alone = Task(task.x, task.y, task.text.rows, task.head, task.scale)

@@ -91,22 +91,6 @@ def test_training_on_batches_and_keeping_the_best_epoch():
     assert np.linalg.norm(trained.parameters[0][0]) == seen[2]
 
 
-def test_batches_and_rates_are_those_of_the_authors_programs():
-    rng = np.random.default_rng(0)
-    kept, dropped = Steps(0.1, 3, batch=5), Steps(0.1, 3, batch=5, drop_last=True)
-    assert [len(rows) for rows in kept.batches(12, 2, 0, rng)] == [5, 5, 2]
-    assert [len(rows) for rows in dropped.batches(12, 2, 0, rng)] == [5, 5]
-    assert [len(rows) for rows in dropped.batches(3, 2, 0, rng)] == [3]
-    assert np.concatenate(Steps(0.1, 3, batch=12, pooled=True).batches(12, 9, 0, rng)).max() > 24
-    falling = [0.1, 0.075, 0.025]  # 0.1 (1 + cos(pi k / 3)) / 2
-    assert np.allclose([Steps(0.1, 3).rate(step, 12) for step in range(3)], falling)
-    by_epoch = Steps(0.1, 3, batch=5, drop_last=True, schedule="epochs")
-    assert np.allclose([by_epoch.rate(step, 12) for step in range(6)], [1e-5, 1e-5, 0.1, 0.1, 0.075, 0.075])
-    waves = Steps(0.1, 3, batch=5, schedule="waves")  # down over three steps, up over three
-    expected = [1e-5, 0.1, 0.075, 0.025, 0.0, 0.025, 0.075, 0.1, 0.075]
-    assert np.allclose([waves.rate(step, 12) for step in range(9)], expected)
-
-
 # Held-out answers, and options that are settled
 
 
