@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import random
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,20 +113,6 @@ def test_a_view_depends_on_the_picture_and_its_number_alone(photos):
     assert_same(backwards.features[1][::-1], whole.features[0])
     assert not np.allclose(whole.features[1], whole.features[2])
     assert not np.allclose(whole.features[0], whole.features[1])
-
-
-def test_an_augmented_view_is_the_preprocessors(photos, monkeypatch):
-    drawn = []
-
-    def augment(self, image, rng):
-        assert isinstance(rng, random.Random)
-        drawn.append(rng.random())
-        return self.centre(image)
-
-    monkeypatch.setattr(Preprocess, "augment", augment)
-    got = extract(Fake(), photos, views=(1, 2, 3))
-    assert len(set(drawn)) == 30
-    assert_same(got.features[2], extract(Fake(), photos).features[0])
 
 
 def test_progress_counts_pictures_whose_features_are_there(photos):

@@ -7,8 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from prolip.core import Head, Projected, Settings, Text, UsageError
-from prolip.core.fitted import Fitted
+from prolip.core import Head, Projected, Text
 from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.reading import ReadError
 
@@ -73,16 +72,6 @@ def test_metadata_reads_back():
     assert kept["method"] == "prolip"
     assert json.loads(kept["classes"]) == about["classes"]
     assert json.loads(kept["temperature"]) == 1.5
-
-
-def test_a_method_without_a_graph_says_so():
-    class Other(Projected):
-        kind = "other"
-        to_onnx = Fitted.to_onnx
-
-    fitted = Other(Head.identity(2), Text(np.eye(2)), 1.0, settings=Settings("mine"))
-    with pytest.raises(UsageError, match="mine cannot be exported to ONNX"):
-        fitted.to_onnx(Graph(), "x")
 
 
 def test_tensors_read_back_from_the_file_or_beside_it(tmp_path):
