@@ -119,7 +119,8 @@ def photos(tmp_path_factory):
 
 def test_the_classifier_takes_images_as_they_are(photos, tmp_path):
     training = {name: [blotch(colour, k) for k in range(4)] for name, colour in COLOURS.items()}
-    clf = FewShotClassifier("offline", store=False).fit(training)
+    negatives = {"none of these": [blotch((120, 40, 150), k) for k in range(4)]}
+    clf = FewShotClassifier("offline", store=False).fit(training | negatives)
     clf.export(tmp_path / "out", to="onnx")
     classifier = session(tmp_path / "out" / "classifier.onnx")
     paths = sorted(photos.rglob("*.*"))

@@ -583,3 +583,16 @@ def test_a_long_name_is_shown_in_full(page):
     add_class(page, name)
     field = card(page, name).get_by_label("Name of the class")
     assert field.evaluate("one => one.scrollHeight <= one.clientHeight + 2 && one.clientHeight > 50")
+
+
+def test_a_class_none_of_these_teaches_rejection_and_is_no_class(page):
+    train(page)
+    add_class(page, "none of these")
+    drop(card(page, "none of these"), [blotch((120, 40, 150), seed) for seed in range(6)])
+    expect(card(page, "none of these").locator("[data-count]")).to_have_text(
+        "6 images of none of the classes: they teach what “none of these” is"
+    )
+    expect(page.locator("#score")).to_contain_text("12 images")
+    drop(page.locator("try-pane .panel"), [blotch((120, 40, 150), 77)])
+    expect(page.locator("#verdict")).to_have_text("None of these")
+    expect(page.locator("#bars .bar")).to_have_count(3)
