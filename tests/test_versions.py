@@ -28,14 +28,6 @@ def test_every_dependency_is_tested_at_its_lowest_version():
         assert re.fullmatch(rf"{re.escape(version)}(\.0)*", found[name]), name
 
 
-def test_names_of_extras_are_normal_so_that_old_versions_of_pip_find_them():
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = text[text.index("[project.optional-dependencies]") : text.index("[project.scripts]")]
-    names = re.findall(r"^(\S+) = \[", extras, re.MULTILINE)
-    assert len(names) > 10
-    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in names)
-
-
 def test_what_workflows_and_pages_run_with_make_is_in_the_makefile():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]

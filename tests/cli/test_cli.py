@@ -533,17 +533,15 @@ def test_ctrl_c_is_one_line(colour_model, tmp_path, moment):
 
 
 @pytest.mark.parametrize(
-    ("started", "on_path", "typed"),
+    ("started", "on_path", "program"),
     [
-        ("/venv/bin/prolip", "/venv/bin/prolip", "prolip"),
         (".venv/bin/prolip", None, ".venv/bin/prolip"),
-        (".venv/bin/prolip", "/usr/bin/prolip", ".venv/bin/prolip"),
-        ("/src/prolip/__main__.py", None, "/my venv/bin/python -m prolip"),
-        ("/src/prolip/__main__.py", "/my venv/bin/prolip", "prolip"),
+        (".venv/bin/prolip", "/usr/bin/prolip", "prolip"),
+        ("/src/prolip/__main__.py", None, "'/my venv/bin/python' -m prolip"),
     ],
 )
-def test_commands_that_are_printed_can_be_typed(monkeypatch, started, on_path, typed):
+def test_commands_that_are_printed_can_be_typed(monkeypatch, started, on_path, program):
     monkeypatch.setattr(sys, "argv", [started])
     monkeypatch.setattr(sys, "executable", "/my venv/bin/python")
     monkeypatch.setattr(shutil, "which", lambda name: on_path)
-    assert console.program() == typed.replace("/my venv/bin/python", "'/my venv/bin/python'")
+    assert console.typed("add", "my model") == f"[bold]{program} add 'my model'[/]"

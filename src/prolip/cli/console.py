@@ -134,18 +134,12 @@ def show_written(**paths: Path | None) -> None:
             console().print(f"{what.capitalize()}: [bold]{escape(path)}[/]", soft_wrap=True)
 
 
-def program() -> str:
-    """Return how to start this program from here, for commands that are printed to be typed."""
-    started, installed = Path(sys.argv[0]), shutil.which("prolip")
-    folders = (started.parent.absolute(), Path(sys.executable).parent)
-    if installed and Path(installed).parent.absolute() in folders:
-        return "prolip"
-    return shlex.join([sys.executable, "-m", "prolip"] if started.suffix == ".py" else [sys.argv[0]])
-
-
 def typed(*words: object) -> str:
     """Return a command of this program as it is typed here, in markup."""
-    return f"[bold]{escape(program())} {escape(shlex.join(map(str, words)))}[/]"
+    program = ["prolip" if shutil.which("prolip") else sys.argv[0]]
+    if program[0].endswith(".py"):
+        program = [sys.executable, "-m", "prolip"]
+    return f"[bold]{escape(shlex.join([*program, *map(str, words)]))}[/]"
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:

@@ -88,13 +88,14 @@ def predict(
             raise UsageError(f"--{name} is for --{needed}: add that option")
     if out is not None and os.path.lexists(out) and not append:
         raise UsageError(f"{out} exists: name another file, or add --append")
+    for place in filter(None, (out, sort_into)):
+        check_place(place)
     clf = saved.load(settings)
     classes = clf.model_.classes
     rate = FALSE_REJECT if false_reject is None else false_reject
     run = clf.prediction_run(PredictOptions(top, reject, rate, coverage))
     sorter = None
     if sort_into is not None:
-        check_place(sort_into)
         folders = [existing(source) for source in sources if source != "-"]
         sorter = Sorter.of(sort_into, folders, classes, unsure or 0.0)
     file = None if out is None else PredictionFile(out, min(top, len(classes)), append, coverage is not None)
