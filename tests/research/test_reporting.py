@@ -185,6 +185,14 @@ def test_missing_runs_put_a_star_on_the_figure():
     assert any("1 of 2 runs are not done" in note for note in table.notes)
 
 
+def test_any_table_of_shots_is_shown_per_dataset():
+    results = made_up(SMALL, lambda run: {"accuracy": 0.5 + 0.1 * (run.dataset == "dtd")}).per_dataset()
+    means = {name: figures(build(results), "ProLIP, exact", name)["1"].mean for name in ("DTD", "EuroSAT")}
+    assert means == pytest.approx({"DTD": 60.0, "EuroSAT": 50.0})
+    with pytest.raises(UsageError):
+        made_up(find_experiment("domain"), lambda run: {"targets": {}}).per_dataset()
+
+
 def test_per_dataset_lines_are_compared_one_by_one():
     chosen = find_experiment("per_dataset")
     table = build(made_up(chosen, lambda run: {"accuracy": 0.5}, entries=("zero_shot",)))

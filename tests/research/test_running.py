@@ -1,7 +1,6 @@
 """Experiments from plan to results, on a tiny encoder and a few coloured images."""
 
 import dataclasses
-import functools
 import os
 import shutil
 import signal
@@ -25,14 +24,14 @@ from prolip.methods.base import REGISTERED
 from prolip.research.catalogue import Entry, Experiment, find_experiment
 from prolip.research.datasets import DATASETS, find_dataset, read_dataset
 from prolip.research.protocols import encoded_dataset
-from prolip.research.protocols.protocols import PROTOCOLS, adapt_at_test_time, transfer
+from prolip.research.protocols.protocols import adapt_at_test_time, transfer
 from prolip.research.protocols.run import Run
 from prolip.research.reporting.results import Results
 from prolip.research.running import result_key
 from prolip.research.running.encoding import read_encoding
 from prolip.research.running.plan import make_plan
 from prolip.research.running.result_store import ResultStore
-from prolip.research.running.run import dry_run, execute_job, prepare_jobs, run_jobs, run_plan
+from prolip.research.running.run import dry_run, execute_job, prepare_jobs, run_plan
 from prolip.research.running.source import Features, Images
 from tiny_bench import SMALL, Nothing, TinyEncoder, jobs_of, plan_on
 
@@ -305,19 +304,6 @@ def test_a_finished_plan_runs_nothing(photos, tmp_path):
     assert (calls[-1].done, calls[-1].total, len(calls)) == (13, 13, 13)
 
 
-def test_every_line_runs_with_the_first_seed_before_the_others_do(photos, tmp_path):
-    jobs, seeds = jobs_of(plan_on(photos), photos), []
-
-    class Pool:
-        def imap_unordered(self, function, waiting):
-            seeds.extend(job.run.seed for job in waiting)
-            return map(function, waiting)
-
-    with ResultStore(tmp_path / "r.sqlite") as store:
-        run_jobs(store, jobs, Pool())
-    assert seeds == sorted(seeds)
-
-
 def test_a_run_that_two_lines_share_is_run_once(photos, tmp_path):
     same = {"lam": "1/N"}
     twins = dataclasses.replace(SMALL, entries=tuple(Entry(x, x, "prolip", same) for x in "ab"), name="twins")
@@ -326,24 +312,6 @@ def test_a_run_that_two_lines_share_is_run_once(photos, tmp_path):
     assert (len(plan.runs), counts.total) == (2, 1)
     first, second = Results.read("twins", tmp_path / "r.sqlite").runs
     assert first.result == second.result
-
-
-def test_the_device_reaches_the_towers(photos, monkeypatch):
-    pytest.importorskip("torch")
-    devices = []
-
-    def load(name, device="auto"):
-        devices.append(device)
-        return TinyEncoder()
-
-    run = Run("zero_shot", shots=1, protocol="test_time_prolip", dataset="photos", encoder="offline")
-    (job,) = jobs_of(dataclasses.replace(plan_on(photos), runs=(run,)), photos)
-    encoded_dataset._load.cache_clear()
-    monkeypatch.setattr("prolip.encoders.load", load)
-    monkeypatch.setitem(PROTOCOLS, "test_time_prolip", functools.partial(adapt_at_test_time, views=2))
-    assert execute_job(job._replace(device="cuda:7")).error is None
-    encoded_dataset._load.cache_clear()
-    assert devices == ["cuda:7"]
 
 
 class Mine(methods.get("zero_shot")):

@@ -223,13 +223,16 @@ style_option = option(
 @style_option
 @against_option
 @flag("--no-published", help="Leave out the published figures.")
+@flag("--per-dataset", help="Show each dataset by itself, where the table has columns of shots.")
 @results_file
-def show_table(name: str, style: str, against: str | None, no_published: bool, results: Path) -> None:
+def show_table(
+    name: str, style: str, against: str | None, no_published: bool, per_dataset: bool, results: Path
+) -> None:
     """Print the table of the last run, with the published figures.
 
     $ prolip bench table validation_free --format latex --no-published > table.tex
     """
-    _print_table(_table(name, results, against), style, not no_published)
+    _print_table(_table(name, results, against, per_dataset), style, not no_published)
 
 
 @command("compare", json=False)
@@ -350,11 +353,14 @@ for subcommand in (
     bench.add_command(subcommand)
 
 
-def _table(name: str, results: Path, against: str | None = None) -> Table:
+def _table(name: str, path: Path, against: str | None = None, per_dataset: bool = False) -> Table:
     from prolip.research.catalogue import EXPERIMENTS
     from prolip.research.reporting.table import build, parameters
 
-    return parameters(EXPERIMENTS[name]) if name == "parameters" else build(_results(name, results, against))
+    if name == "parameters":
+        return parameters(EXPERIMENTS[name])
+    results = _results(name, path, against)
+    return build(results.per_dataset() if per_dataset else results)
 
 
 def _results(name: str, path: Path, against: str | None = None) -> Results:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +63,13 @@ class Results:
     def entries(self) -> tuple[Entry, ...]:
         """The entries that were run, in order."""
         return self.experiment.entries
+
+    def per_dataset(self) -> Results:
+        """Return the same with a table that has lines for each dataset, in place of their means."""
+        if self.experiment.layout not in ("shots", "datasets"):
+            raise UsageError(f"the table of {self.experiment.name} shows datasets already")
+        experiment = replace(self.experiment, layout="datasets")
+        return replace(self, plan=replace(self.plan, experiment=experiment))
 
     @property
     def done(self) -> int:
