@@ -33,9 +33,9 @@ class EncodedSplit:
         return cls(list(labels), x if x.ndim == 3 else x[None], np.arange(len(labels)))
 
     @classmethod
-    def without_features(cls, labels: Sequence[int], width: int = 0) -> EncodedSplit:
+    def without_features(cls, labels: Sequence[int]) -> EncodedSplit:
         """Return a split with labels only."""
-        return cls(list(labels), np.empty((1, 0, width), np.float32), np.empty(0, np.int64))
+        return cls(list(labels), np.empty((1, 0, 0), np.float32), np.empty(0, np.int64))
 
     def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Array, Array]:
         """Return features [views, k, width] and labels [k] of images by their indices in the split."""

@@ -35,15 +35,12 @@ class Plan:
     incomplete: dict[str, str] = dataclasses.field(default_factory=dict)  # datasets that lack images, and how
     runs: tuple[Run, ...] = ()  # in the order of the entries
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan without its runs, which the result store has."""
-        return dataclasses.asdict(dataclasses.replace(self, runs=()))
-
     @classmethod
-    def from_json(cls, stored: dict[str, Any], runs: Sequence[Run]) -> Plan:
-        """Restore the plan from `to_json`, with its runs."""
+    def from_json(cls, stored: dict[str, Any]) -> Plan:
+        """Restore a plan from `dataclasses.asdict`, after JSON."""
         experiment = Experiment.from_json(stored["experiment"])
-        return cls(**lists_to_tuples({**stored, "experiment": experiment, "runs": tuple(runs)}))
+        runs = tuple(Run(**lists_to_tuples(run)) for run in stored["runs"])
+        return cls(**lists_to_tuples({**stored, "experiment": experiment, "runs": runs}))
 
 
 def missing_methods(experiment: Experiment) -> dict[str, str]:

@@ -17,20 +17,18 @@ from typing import Any
 
 from prolip.core.errors import ProlipError
 from prolip.io.sqlite import open_database
-from prolip.research.protocols.run import Run, lists_to_tuples
+from prolip.research.protocols.run import Run
 from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import code_version
 
 _SCHEMA = """
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 CREATE TABLE results (
     key TEXT PRIMARY KEY, run TEXT NOT NULL, code TEXT NOT NULL, result TEXT NOT NULL, seconds REAL NOT NULL
 );
 CREATE TABLE failures (key TEXT PRIMARY KEY, error TEXT NOT NULL);
-CREATE TABLE plans (id INTEGER PRIMARY KEY, experiment TEXT NOT NULL, plan TEXT NOT NULL);
-CREATE TABLE planned (
-    plan INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT NULL, run TEXT NOT NULL,
-    PRIMARY KEY (plan, place)
+CREATE TABLE plans (
+    id INTEGER PRIMARY KEY, experiment TEXT NOT NULL, plan TEXT NOT NULL, keys TEXT NOT NULL
 );
 """
 
@@ -58,18 +56,11 @@ class ResultStore:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def add_plan(self, plan: Plan, keys: Sequence[str]) -> int:
-        """Store a plan and the keys of its runs, and return its number."""
-        runs = [json.dumps(asdict(run)) for run in plan.runs]
+    def add_plan(self, plan: Plan, keys: Sequence[str]) -> None:
+        """Store a plan and the keys of its runs."""
+        row = plan.experiment.name, json.dumps(asdict(plan)), json.dumps(keys)
         with self._translate_errors(), self._db:
-            number = self._db.execute(
-                "INSERT INTO plans (experiment, plan) VALUES (?, ?)",
-                (plan.experiment.name, json.dumps(plan.to_json())),
-            ).lastrowid
-            rows = [(number, place, *pair) for place, pair in enumerate(zip(keys, runs, strict=True))]
-            self._db.executemany("INSERT INTO planned VALUES (?, ?, ?, ?)", rows)
-        assert number is not None
-        return number
+            self._db.execute("INSERT INTO plans (experiment, plan, keys) VALUES (?, ?, ?)", row)
 
     def add_result(self, key: str, run: Run, result: dict[str, Any], seconds: float) -> None:
         """Store the result of a run; one that exists is not changed."""
@@ -90,24 +81,19 @@ class ResultStore:
 
     def last_plan(self, experiment: str) -> tuple[Plan, list[RunResult]] | None:
         """Return the newest plan of an experiment, and the results of its runs, in its order."""
+        newest = "SELECT plan, keys FROM plans WHERE experiment = ? ORDER BY id DESC LIMIT 1"
         with self._translate_errors():
-            found = self._db.execute(
-                "SELECT id, plan FROM plans WHERE experiment = ? ORDER BY id DESC LIMIT 1", (experiment,)
-            ).fetchone()
-            if found is None:
+            stored = self._db.execute(newest, (experiment,)).fetchone()
+            if stored is None:
                 return None
-            rows = self._db.execute(
-                "SELECT planned.run, result, error FROM planned LEFT JOIN results USING (key) "
-                "LEFT JOIN failures USING (key) WHERE plan = ? ORDER BY place",
-                (found[0],),
-            ).fetchall()
-            results = [
-                RunResult(
-                    Run(**lists_to_tuples(json.loads(run))), json.loads(result) if result else None, error
-                )
-                for run, result, error in rows
-            ]
-            return Plan.from_json(json.loads(found[1]), [result.run for result in results]), results
+            results = dict(self._db.execute("SELECT key, result FROM results"))
+            errors = dict(self._db.execute("SELECT key, error FROM failures"))
+        plan = Plan.from_json(json.loads(stored[0]))
+        runs = []
+        for run, key in zip(plan.runs, json.loads(stored[1]), strict=True):
+            result = json.loads(results[key]) if key in results else None
+            runs.append(RunResult(run, result, errors.get(key)))
+        return plan, runs
 
     def timings(self) -> list[tuple[str, str, float]]:
         """Return every run that is done, as JSON, with the version of its code and its seconds."""
