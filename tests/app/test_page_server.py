@@ -190,7 +190,7 @@ def test_a_project_of_any_name_exports(tmp_path, offline, name):
     assert "-report.html" in report
 
 
-def test_pages_hear_of_every_change_in_order(page):
+def test_pages_hear_of_every_change_in_order_and_what_is_gone_is_a_conflict(page):
     stream = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
     stream.request("GET", "/api/events", headers={"Authorization": f"Bearer {TOKEN}"})
     events = stream.getresponse()
@@ -204,6 +204,10 @@ def test_pages_hear_of_every_change_in_order(page):
             revisions.append(event["revision"])
     assert revisions == [1, 2, 3]
     stream.close()
+    page.json("POST", "/api/edit/remove_class", {"key": "1"})  # in another window
+    status, response = page.json("POST", "/api/edit/edit_class", {"key": "1", "name": "dog"})
+    assert status == 409
+    assert response["error"]
 
 
 def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
@@ -231,14 +235,6 @@ def test_a_second_interrupt_ends_quietly_and_loses_nothing(tmp_path):
     run.stderr.close()
     with Project.open(tmp_path / "p") as project:
         assert [row.name for row in project.state.classes.values()] == ["cat"]
-
-
-def test_a_class_that_another_window_removed_is_a_conflict(page):
-    key = page.add_class("cat")
-    page.json("POST", "/api/edit/remove_class", {"key": key})
-    status, response = page.json("POST", "/api/edit/edit_class", {"key": key, "name": "dog"})
-    assert status == 409
-    assert response["error"]
 
 
 def test_the_page_is_light_and_asks_no_one_else(page):

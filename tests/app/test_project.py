@@ -170,14 +170,6 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
 
-def test_the_name_is_that_of_the_folder_wherever_one_stands(tmp_path, monkeypatch):
-    (tmp_path / "birds").mkdir()
-    monkeypatch.chdir(tmp_path / "birds")
-    with Project.open(Path()) as project:
-        assert project.name == "birds"
-        assert project.folder == tmp_path / "birds"
-
-
 def test_a_model_that_is_named_is_recorded(tmp_path):
     assert Project.base_model(tmp_path / "p") == "offline"
     for model, expected in ((None, "offline"), ("hf:mine", "hf:mine"), (None, "hf:mine")):
@@ -240,15 +232,6 @@ def test_what_another_program_has_open_can_be_read(tmp_path):
     with Project.open(tmp_path / "p") as project:
         project.commit(lambda s: edits.add_class(s, "cat"))
         assert Project.read(tmp_path / "p").classes == project.state.classes
-
-
-def test_a_change_writes_only_what_it_changes(tmp_path):
-    with Project.open(tmp_path / "p") as project:
-        project.commit(lambda s: Change("", images={f"{i:064x}": ImageRow("x") for i in range(20_000)}))
-        before = project._database.total_changes
-        project.commit(lambda s: edits.label_images(s, [f"{7:064x}"], None))
-        project.commit(lambda s: edits.remove_images(s, [f"{7:064x}"]))
-        assert project._database.total_changes - before <= 6
 
 
 def test_a_project_of_a_stranger_leads_to_no_other_file(tmp_path):
