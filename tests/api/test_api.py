@@ -45,14 +45,6 @@ def test_probabilities_agree_with_the_prediction_and_with_features_by_hand(fitte
     np.testing.assert_allclose(probabilities, expected / expected.sum(axis=1, keepdims=True), atol=1e-4)
 
 
-def test_images_in_memory_with_labels_of_any_kind(offline):
-    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(3)]
-    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, store=False)
-    clf.fit(images, np.repeat([7, 11, 100], 3))
-    assert clf.classes_.tolist() == [7, 11, 100]
-    assert clf.predict([blotch(COLOURS["blue"], 99)]).tolist() == [100]
-
-
 @pytest.mark.parametrize(
     ("labels", "lam", "views"),
     [([True, False], 0.01, 1), (np.array([2.5, 1]), np.float32(0.25), np.int64(2)), ("xy", "1/N", 1)],
@@ -147,13 +139,6 @@ def test_shots_and_seed_choose_the_support_set(photos, offline):
     assert support(1) != support(2)
 
 
-def test_views_of_the_support_images(photos, offline):
-    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, views=3, shots=1)
-    clf.fit(photos)
-    assert clf.info_["views"] == 3
-    assert clf.info_["images"] == 3
-
-
 def test_save_and_load_give_the_same_probabilities(fitted, photos, tmp_path):
     images = sorted((photos / "test").rglob("*.png"))
     fitted.save(tmp_path / "model")
@@ -206,20 +191,6 @@ def test_a_saved_model_answers_without_reading_a_text(fitted, photos, offline, t
     assert len(loaded.suggest(photos / "test", 2)) == 2
 
 
-def test_a_failed_fit_leaves_the_classifier_as_it_was(fitted, photos, monkeypatch):
-    images, before = sorted((photos / "test").rglob("*.png")), list(fitted.classes_)
-
-    def fails(*_, **__):
-        raise InputError("no")
-
-    monkeypatch.setattr("prolip.methods.prolip.ProLIP.fit_held_out", fails)
-    for change in (fitted.fit, fitted.add):
-        with pytest.raises(InputError):
-            change(images[:2], ["x", "y"])
-        assert fitted.classes_.tolist() == before
-        assert fitted.predict(images[:1]).tolist() == ["blue"]
-
-
 def test_evaluation_reports_copies_of_support_images(fitted, photos):
     assert fitted.report(photos).duplicates == 0
     with pytest.warns(TrainingImagesWarning) as caught:
@@ -227,14 +198,6 @@ def test_evaluation_reports_copies_of_support_images(fitted, photos):
     assert caught[0].filename == __file__
     with pytest.warns(TrainingImagesWarning):
         assert fitted.report(photos / "train", held_out=False).duplicates == 18
-
-
-def test_zero_shot_accuracy_is_that_of_the_untouched_model(fitted, photos, offline):
-    found = fitted.features(sorted((photos / "test").rglob("*.png")))
-    text = offline.text(["blue", "green", "red"], ["a photo of a {}."])
-    answers = (offline.head(found.features[0]) @ text.rows.T).argmax(axis=1)
-    expected = (answers == np.repeat([0, 1, 2], 4)).mean()
-    assert fitted.report(photos).zero_shot_accuracy == pytest.approx(expected)
 
 
 def test_other_weights_than_the_model_was_fitted_on_are_refused(fitted, offline, tmp_path, monkeypatch):
@@ -290,15 +253,6 @@ def test_an_unreadable_image_is_named_or_skipped(photos, offline):
     clf.fit(photos)
     assert [name for name, _ in clf.skipped_] == [str(bad)]
     assert clf.info_["images"] == 17
-
-
-def test_a_class_with_no_readable_image_left_is_named(photos, offline):
-    for path in (photos / "train" / "red").iterdir():
-        path.write_bytes(b"no image")
-    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, skip_bad=True)
-    with pytest.raises(InputError) as caught:
-        clf.fit(photos)
-    assert "red" in str(caught.value)
 
 
 def test_classes_unknown_to_the_model_are_told(fitted, photos):

@@ -1,7 +1,5 @@
 """The conventions of scikit-learn's estimators, as FewShotClassifier follows them."""
 
-import copy
-
 import numpy as np
 import pytest
 
@@ -66,12 +64,6 @@ def test_top_k_ranks_classes(colour_model):
         colour_model.top_k(IMAGES, 0)
 
 
-def test_add_returns_the_classifier(colour_model):
-    clf = copy.copy(colour_model)
-    assert clf.add(names=["purple"]) is clf
-    assert clf.added_["added_classes"] == ["purple"]
-
-
 def test_an_unfitted_classifier_raises_what_scikit_learn_would():
     clf = FewShotClassifier()
     for use in (clf.predict, clf.transform, clf.score, clf.top_k):
@@ -111,13 +103,6 @@ def test_a_mapping_and_pairs_are_fitted_as_two_lists_are(offline):
         np.testing.assert_allclose(clf.predict_proba(IMAGES), expected.predict_proba(IMAGES), rtol=1e-4)
     fresh = dict(zip(COLOURS, IMAGES, strict=True))
     assert clf.score(fresh) == clf.score([(image, name) for name, image in fresh.items()]) == 1.0
-
-
-def test_a_mapping_may_name_folders(offline, photos):
-    folders = {folder.name: folder for folder in (photos / "train").iterdir()}
-    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(folders)
-    assert clf.info_["images"] == 18
-    assert clf.score(photos / "test") == 1.0
 
 
 def test_labels_are_refused_where_they_do_not_belong(colour_model):

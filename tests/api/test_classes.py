@@ -1,7 +1,5 @@
 """Classes listed and renamed."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -91,24 +89,3 @@ def test_the_command_leaves_what_is_not_its_own(prolip, colour_model, tmp_path, 
     code, _, err = prolip("classes", saved, "--rename", "crimson=rot")
     assert code != 0, err
     assert FewShotClassifier.load(saved).classes_.tolist() == ["blue", "green", "crimson", "dog"]
-
-
-def test_the_command(prolip, colour_model, tmp_path):
-    colour_model.save(tmp_path / "m")
-    code, out, err = prolip("classes", tmp_path / "m")
-    assert code == 0, err
-    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["blue", "green", "red"]
-    code, out, err = prolip(
-        "classes", tmp_path / "m", "--rename", "red=crimson", "-o", tmp_path / "n", "--json"
-    )
-    assert code == 0, err
-    assert json.loads(out)["classes"] == ["blue", "green", "crimson"]
-    assert json.loads(out)["counts"] == [4, 4, 4]
-    assert FewShotClassifier.load(tmp_path / "m").classes_.tolist() == ["blue", "green", "red"]
-    assert FewShotClassifier.load(tmp_path / "n").classes_.tolist() == ["blue", "green", "crimson"]
-    before = {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()}
-    code, _, err = prolip("classes", tmp_path / "m", "--rename", "red=crimson", "--rename", "purple=x")
-    assert code == 2
-    assert "unknown class 'purple'" in err
-    assert {path.name: path.read_bytes() for path in (tmp_path / "m").iterdir()} == before
-    assert prolip("classes", tmp_path / "m", "--rename", "red")[0] == 2

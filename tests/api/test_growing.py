@@ -9,7 +9,7 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, methods
 from prolip.api.fit import DuplicateWarning
-from prolip.core import Head, InputError, ProlipError, SavedModelError, Task, UsageError
+from prolip.core import Head, InputError, ProlipError, Task, UsageError
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import CurvePoint, Forecast, extrapolate, learning_curve
 from prolip.evaluate.suggestions import suggest
@@ -75,16 +75,6 @@ def test_known_images_do_not_make_a_class(saved, more, tmp_path):
     assert "sulphur" not in clf.classes_
 
 
-def test_grown_models_save_and_grow_again(saved, more):
-    clf = FewShotClassifier.load(saved)
-    clf.add(more)
-    clf.save(saved)
-    back = FewShotClassifier.load(saved)
-    assert back.classes_.tolist() == ["blue", "green", "red", "grey", "yellow"]
-    with pytest.raises(UsageError):
-        back.add(more)
-
-
 def test_a_name_alone_adds_a_class_and_leaves_the_papers_matrix_as_it_is(saved):
     clf = FewShotClassifier.load(saved)
     weight = clf.fitted_.head.weight.copy()
@@ -147,15 +137,6 @@ def test_class_names_that_make_no_model(classes):
         FewShotClassifier().fit(["a.png"], ["cat"], classes=["cat", "dog"])
 
 
-def test_suggest_says_when_all_images_are_known(prolip, photos, tmp_path):
-    FewShotClassifier(method="prolip", options={"lam": 0.3}).fit(photos).save(tmp_path / "model")
-    code, out, err = prolip("suggest", tmp_path / "model", photos / "train")
-    assert code == 0, err
-    assert out == "Nothing to suggest: the model was fitted on all of these images.\n"
-    assert json.loads(prolip("suggest", tmp_path / "model", photos / "train", "--json")[1]) == []
-    assert "represents" in prolip("suggest", tmp_path / "model", photos / "test")[1]
-
-
 def test_fit_of_class_names_on_the_command_line(prolip, photos, tmp_path):
     model = tmp_path / "model"
     code, out, err = prolip("fit", "--classes", "blue, green,red", "-o", model, "--json")
@@ -184,17 +165,6 @@ def test_a_model_without_its_support_predicts_but_does_not_grow(colour_model, mo
     assert clf.predict([blotch((200, 40, 40), 9)]).tolist() == ["red"]
     with pytest.raises(UsageError):
         clf.add(more)
-
-
-def test_a_support_file_that_is_lost_or_altered_is_noticed(saved):
-    (file,) = saved.glob("support-*.safetensors")
-    content = file.read_bytes()
-    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(SavedModelError):
-        FewShotClassifier.load(saved)
-    file.unlink()
-    with pytest.raises(SavedModelError):
-        FewShotClassifier.load(saved)
 
 
 def test_forecasts_follow_a_power_law_and_are_never_surer_than_today():

@@ -111,7 +111,3 @@ def test_a_saved_model_is_the_same_value(colour_model, tmp_path, offline, monkey
     assert (loaded.classes, loaded.support.hashes) == (model.classes, model.support.hashes)
     x = model.support.task.x[0]
     np.testing.assert_allclose(loaded.logits(x), model.logits(x), atol=1e-4)
-
-
-def test_a_model_is_told_in_a_line(colour_model):
-    assert repr(colour_model.model_) == "AdaptedModel(offline, prolip, 3 classes, 12 images)"

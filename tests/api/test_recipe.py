@@ -9,7 +9,7 @@ from odd_lines import commands
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, Recipe
 from prolip.api.recipe import OPTIONS
-from prolip.core import Head, Task, UsageError
+from prolip.core import UsageError
 
 IMAGES = [blotch(colour, 700 + k) for k, colour in enumerate(COLOURS.values())]
 
@@ -85,20 +85,3 @@ def test_figures_are_attributes_of_a_report(colour_model):
     assert report.accuracy == report.figures.accuracy == 1.0
     with pytest.raises(AttributeError):
         _ = report.nothing
-
-
-def test_groups_stay_together_in_a_fit(offline):
-    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(COLOURS.values()) for i in range(4)]
-    groups = [f"{k}{i // 2}" for k in range(3) for i in range(4)]
-    clf = FewShotClassifier(offline, store=False).fit(images, np.repeat(list(COLOURS), 4), groups)
-    found = clf.model_.support.task.groups
-    assert (found[::2] == found[1::2]).all()
-    clf.save("grouped")
-    assert (FewShotClassifier.load("grouped", store=False).model_.support.task.groups == found).all()
-
-
-def test_values_show_their_size_and_not_their_arrays(offline, colour_model):
-    task = Task(np.eye(4), [0, 0, 1, 1], np.eye(4)[:2])
-    for value in (offline, task.text, Head(np.eye(4)), colour_model.fitted_, colour_model.model_):
-        assert len(repr(value)) < 120
-        assert "array(" not in repr(value)

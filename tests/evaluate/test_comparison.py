@@ -2,15 +2,13 @@
 
 import json
 import shlex
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from graph_models import write_graphs
 from prolip import FewShotClassifier, methods
-from prolip.core import Head, InputError, Task, Text, UsageError
+from prolip.core import Head, InputError, Task, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders.pretrained import DownloadRequiredError
 from prolip.evaluate.comparison import (
@@ -19,8 +17,6 @@ from prolip.evaluate.comparison import (
     choose,
     compare_models,
 )
-from prolip.methods.base import Method
-from prolip.methods.classifiers import LinearClassifier
 from prolip.solvers.folds import assign_folds
 
 
@@ -41,34 +37,6 @@ def make_task(shots=6, classes=4, seed=0, head=True):
 
 def judged(name, gap, error, open_class=True, model="offline"):
     return CandidateScore(Candidate(name), model, 0.8 + gap, 0.7, 0.9, gap, error, 0.1, 1.0, open_class)
-
-
-@dataclass(frozen=True)
-class Memory(Method):
-    """Knows the images that it was fitted on by heart, and calls any other the class 0."""
-
-    name: ClassVar[str] = "memory"
-    summary: ClassVar[str] = ""
-    open_class: ClassVar[bool] = False
-    size: ClassVar[str] = "0"
-
-    def solve(self, task, context):
-        rows = np.zeros((task.classes, task.linear.width))
-        for k in range(task.classes):
-            for x in task.x[0][task.y == k]:
-                others = np.array([z for z in task.x[0] if z is not x and not np.array_equal(z, x)])
-                rows[k] += 1e3 * only_here(x, others)
-        return LinearClassifier(task.linear, task.text, rows, np.eye(task.classes)[0], "pre")
-
-    def count(self, shape):
-        return 0
-
-
-def only_here(x, others):
-    """A direction that x has a part in and the others have none."""
-    basis = np.linalg.qr(others.T)[0]
-    rest = x - basis @ (basis.T @ x)
-    return rest / (rest @ x)
 
 
 def test_figures_are_those_of_folds_written_out():
@@ -102,17 +70,6 @@ def test_figures_are_those_of_folds_written_out():
     assert [getattr(again.scores[0], each) for each in figures] == pytest.approx(
         [getattr(by_name["zero_shot"], each) for each in figures]
     )
-
-
-def test_no_answer_comes_from_a_fit_that_saw_the_image():
-    rng = np.random.default_rng(0)
-    y = np.repeat([0, 1], 5)
-    task = Task(rng.normal(size=(10, 40)), y, rng.normal(size=(2, 6)), Head(rng.normal(size=(40, 6))))
-    whole = Memory().fit(task)
-    assert (whole.logits(task.x[0]).argmax(axis=1) == y).all()
-    found = compare_on(task, [Candidate("zero_shot"), Candidate("test_comparison:Memory")])
-    memory = next(each for each in found.scores if each.candidate.method != "zero_shot")
-    assert memory.accuracy < 0.9
 
 
 def test_the_default_stays_unless_another_is_ahead_by_half_a_point_and_beyond_chance():
@@ -193,20 +150,6 @@ def test_the_fit_that_it_advises_is_like_the_one_that_was_compared(prolip, photo
     assert code == 0, err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--method", "gad"), 2, "gda"),
-        (("--method", "coop"), 2, "coop"),
-        (("--shots", "1"), 1, "none can be held out"),
-    ],
-)
-def test_wrong_use_is_one_line(prolip, photos, arguments, code, message):
-    seen, out, err = prolip("compare", photos, *arguments)
-    assert (seen, out) == (code, "")
-    assert message in " ".join(err.split())
-
-
 def test_candidates_in_python_may_be_names(offline, photos):
     clf = FewShotClassifier(offline, store=False)
     comparison = clf.compare(photos, candidates=["gda", Candidate("zero_shot")])
@@ -270,12 +213,3 @@ def test_the_first_of_equally_good_models_is_chosen():
     assert "anchored on offline" in why
     better = judged("anchored", 0.12, 0.01, model="siglip")
     assert choose(default, [small, better])[0] is better
-
-
-def test_text_features_bring_the_text_projection_in():
-    task = make_task(shots=3)
-    features = np.random.default_rng(1).normal(size=(2, task.classes, 7))
-    text = Text.from_features(features, Head(np.random.default_rng(2).normal(size=(7, 8))), list("abcd"))
-    full = Task(task.x, task.y, text, task.head, task.scale)
-    found = compare_on(full, [Candidate("prolip"), Candidate("prolip_text", {"lam": 1.0})])
-    assert {str(each.candidate) for each in found.scores} == {"prolip", "prolip_text (lam=1.0)"}

@@ -101,17 +101,6 @@ def test_held_out_answers_come_from_models_that_did_not_see_the_image():
     np.testing.assert_allclose(out.logits[i], expected, atol=0.02)
 
 
-def test_each_fold_takes_an_image_of_every_class_however_few_there_are():
-    task, _, _ = crowd(2)
-    method = methods.create("prolip", lam=0.01)
-    out = cross_validate(method, task)
-    fold = assign_folds(task, 0)
-    assert np.bincount(task.y[fold == 0]).tolist() == [1, 1, 1, 1]
-    other = method.fit(task.subset(np.flatnonzero(fold == 1)))
-    asked = np.flatnonzero(fold == 0)
-    np.testing.assert_allclose(out.logits[asked], other.logits(task.x[0, asked]), atol=1e-2, rtol=1e-2)
-
-
 def test_calibration_inside_the_support_set_helps_outside_of_it():
     task, x, y = crowd(8, noise=1.6)
     method = methods.create("prolip", lam="1/N")
@@ -258,17 +247,6 @@ def test_predict_and_probabilities_never_disagree_and_reject_gives_none(red_gree
     assert answers[0] == "red"
     assert answers.dtype == object
     assert answers[1:].tolist() == [None, None, None]
-
-
-def test_evaluation_tells_calibration_before_after_and_by_chance(red_green):
-    images = [blotch((200, 40, 40), 50 + i) for i in range(4)] + [
-        blotch((40, 180, 40), 70 + i) for i in range(4)
-    ]
-    report = red_green.report(images, ["red"] * 4 + ["green"] * 4)
-    assert None not in (report.calibration_error_before, report.calibration_error_floor, report.rejected)
-    probabilities = red_green.predict_proba(images)
-    y = np.array([red_green.model_.classes.index(name) for name in ["red"] * 4 + ["green"] * 4])
-    assert report.calibration_error == pytest.approx(metrics.calibration_error(probabilities, y))
 
 
 def test_calibration_survives_saving(red_green, offline, tmp_path, monkeypatch):
