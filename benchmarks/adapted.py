@@ -24,8 +24,7 @@ from prolip.core.arrays import softmax
 from prolip.data import read_images, sample_few_shot
 from prolip.encoders import load
 from prolip.evaluate import metrics
-from prolip.evaluate.calibration import fit_factor, fit_temperature
-from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.confidence import Confidence, fit_factor, fit_temperature
 from prolip.evaluate.curve import learning_curve
 from prolip.evaluate.label_errors import MAX_QUALITY, label_posterior
 from prolip.evaluate.near_copies import near_copies, signature

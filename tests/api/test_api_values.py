@@ -78,11 +78,8 @@ def test_values_are_shown_in_a_line(clf):
         assert len(repr(value)) < 500, repr(value)
         assert "\n" not in repr(value)
         assert repr(value).startswith(type(value).__name__)
-    assert [row["kind"] for row in curve.rows()][-1] == "forecast"
-    assert len(curve.rows()) == len(curve.points) + len(curve.forecasts)
     assert [row["method"] for row in comparison.rows()] == [str(one.candidate) for one in comparison.scores]
-    for value in (curve, comparison):
-        assert value._repr_html_().count("<tr>") == len(value.rows()) + 1
+    assert comparison._repr_html_().count("<tr>") == len(comparison.rows()) + 1
 
 
 def test_an_evaluation_goes_into_the_model_card(clf, tmp_path):

@@ -56,7 +56,6 @@ def test_a_failure_leaves_the_model_as_it_was(colour_model, tmp_path, monkeypatc
         raise InputError("no")
 
     monkeypatch.setattr("prolip.methods.prolip.ProLIP.fit_held_out", fails)
-    monkeypatch.setattr("prolip.evaluate.confidence.Confidence.select", fails)
     calls = {
         "fit": lambda: clf.fit([RED, blotch(COLOURS["blue"], 1)], ["a", "b"]),
         "add": lambda: clf.add([RED, blotch((1, 2, 3), 1)], ["red", "new"]),

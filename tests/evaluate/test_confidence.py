@@ -11,8 +11,7 @@ from prolip.core import Head, Task, Text, UsageError
 from prolip.core.arrays import cross_entropy, softmax
 from prolip.data import ImageSet
 from prolip.evaluate import metrics
-from prolip.evaluate.calibration import ONE_SHOT, fit_temperature
-from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.confidence import ONE_SHOT, Confidence, fit_temperature
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution, directions
 from prolip.evaluate.prediction_sets import prediction_sets, set_threshold
@@ -222,7 +221,8 @@ def test_prediction_sets_hold_the_label_as_often_as_asked_whatever_the_model():
 
 def test_a_class_without_images_refuses_nothing():
     task, _, _ = crowd(4)
-    grown = OutOfDistribution.of(task).select([0, 1, 2, 3, None])
+    text = np.vstack([task.text.rows, np.ones(24)])
+    grown = OutOfDistribution.of(Task(task.x, task.y, text, task.head, task.scale))
     strangers = np.random.default_rng(1).normal(size=(50, 24))
     answers = np.full(50, 4)
     assert not grown.reject(strangers, task.linear, answers).any()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.fit import encode_negatives, fit_support, make_support
+from prolip.api.fit import encode_negatives, fit_names, fit_support, make_support
 from prolip.api.inputs import ReadOptions, encode
 from prolip.api.model import AdaptedModel
 from prolip.core import HeldOutPredictions, UsageError
@@ -54,25 +54,17 @@ def add_images(
 
 
 def add_names(model: AdaptedModel, names: Sequence[str]) -> tuple[AdaptedModel, dict[str, Any]]:
-    """Add classes by their names alone: a fit on the same images that leaves room for them.
-
-    A model without stored features stays as it is, and scores the new classes by their texts.
-    """
+    """Add classes by their names alone: a fit on the images of the model, if it has any."""
     names = [normalize_name(name) for name in names]
     new = [name for name in dict.fromkeys(names) if name not in model.classes]
     if not new:
         raise UsageError(f"the model has {', '.join(map(repr, names))} already")
     classes = [*model.classes, *new]
-    text = model.recipe.class_text(model.encoder, classes)
-    if model.support.task is not None:
-        support = replace(model.support, task=replace(model.task(), text=text))
-        grown = fit_support(model.encoder, model.recipe, classes, support)
+    if model.support.hashes:
+        task = replace(model.task(), text=model.recipe.class_text(model.encoder, classes))
+        grown = fit_support(model.encoder, model.recipe, classes, replace(model.support, task=task))
     else:
-        grown = replace(
-            model, fitted=model.fitted.with_text(text), classes=tuple(classes), text=text,
-            confidence=model.confidence.select([*range(len(model.classes)), *[None] * len(new)]),
-            report={**model.report, "classes": len(classes)},
-        )  # fmt: skip
+        grown = fit_names(model.encoder, model.recipe, classes)
     return grown, _changes(model, grown)
 
 

@@ -6,22 +6,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
 import prolip
 from prolip import encoders, methods
-from prolip.api import check_saved
 from prolip.api.model import AdaptedModel, Support, make_task
-from prolip.core import ModelError, SavedModelError, Settings, Text
-from prolip.core.arguments import as_path
+from prolip.api.recipe import Recipe
+from prolip.core import Fitted, HeldOutPredictions, ModelError, SavedModelError, Settings, Task, Text
+from prolip.core.arguments import as_path, is_json_of
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
+from prolip.core.names import normalize_label
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.figures import Figures
-from prolip.evaluate.out_of_distribution import FALSE_REJECT
+from prolip.evaluate.out_of_distribution import FALSE_REJECT, OutOfDistribution
 from prolip.export.base_model import load_base
 from prolip.export.card import model_card
 from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
@@ -29,6 +30,14 @@ from prolip.io.progress import Progress
 
 if TYPE_CHECKING:
     from prolip.api.evaluate import Report
+
+
+MAX_VALUE = 1e12  # of a tensor or a logit: products of three are still float32
+
+_FIELDS = {
+    "model": str, "fingerprint": str, "recipe": dict, "settings": dict, "kind": str, "config": dict,
+    "temperature": float, "classes": list, "fit": dict, "held_out": dict,
+}  # fmt: skip
 
 
 def describe(model: AdaptedModel) -> dict[str, Any]:
@@ -107,8 +116,8 @@ def load(
     path = as_path(path, "path")
     saved = read_model(path)
     with _corrupt_model_errors(path):
-        check_saved.check_config(saved.config)
-        check_saved.check_tensors(saved.tensors | (saved.support or {}))
+        _check_config(saved.config)
+        _check_tensors(saved.tensors | (saved.support or {}))
         text = Text(saved.tensors["text"], tuple(map(str, saved.config["classes"])))
     name, fingerprint = saved.config["model"], saved.config["fingerprint"]
     if download and base is None:
@@ -134,16 +143,16 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     """Build the model, and check that its parts fit each other."""
     config, classes = saved.config, tuple(saved.config["classes"])
     tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
-    recipe, settings = check_saved.recipe_of(config), Settings(**config["settings"])
+    recipe, settings = _recipe_of(config), Settings(**config["settings"])
     hashes = tuple(row.tobytes() for row in saved.tensors["support"].astype(np.uint8).reshape(-1, 32))
     figures = Figures.from_json(config["held_out"])
     confidence = Confidence.restore(tensors, float(config["temperature"]), figures)
     if confidence.out_of_distribution is not None:
-        check_saved.check_out_of_distribution(confidence.out_of_distribution, encoder, len(classes))
+        _check_out_of_distribution(confidence.out_of_distribution, encoder, len(classes))
     fitted = methods.restore(
         config["kind"], tensors, config["config"], encoder.head, text, settings, config["fit"]
     )
-    check_saved.check_fitted(fitted, tensors, encoder, len(classes))
+    _check_fitted(fitted, tensors, encoder, len(classes))
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
@@ -151,7 +160,7 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
         if (task.views, task.n) != (recipe.views, len(hashes)):
             raise SavedModelError(f"its support set has {task.views} views of {task.n} images")
         if "held_out" in saved.support:
-            confidence = replace(confidence, held_out=check_saved.held_out_of(saved.support, task))
+            confidence = replace(confidence, held_out=_held_out_of(saved.support, task))
     out = confidence.out_of_distribution
     support = Support(hashes, task, negatives=None if out is None else out.negatives)
     return AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
@@ -188,3 +197,83 @@ def _half(x: Array) -> Array:
         half = x.astype(np.float16)
     precise = np.abs(half - x).max(axis=-1) <= 1e-3 * np.abs(x).max(axis=-1)
     return half if precise.all() else x
+
+
+# Validation of saved models, which may come from anyone.
+
+
+def _check_config(config: dict[str, Any]) -> None:
+    """Refuse JSON with missing fields, or fields of another type."""
+    _check_fields("its JSON", config, _FIELDS)
+    _check_fields("its settings", config["settings"], {"method": str, "options": dict})
+    _check_fields("its fit", config["fit"], {"images": int, "shots": float})
+    names = config["classes"]
+    if not all(name == normalize_label(name) and is_json_of(name, str | float | bool) for name in names):
+        raise SavedModelError("its classes are not names")
+    if not names or len(set(map(str, names))) < len(names):
+        raise SavedModelError("its classes are not all different")
+    if not 1e-6 < config["temperature"] < 1e6:
+        raise SavedModelError(f"its temperature is {config['temperature']}")
+
+
+def _recipe_of(config: dict[str, Any]) -> Recipe:
+    """Return the recipe, checked as far as possible without importing the method.
+
+    What it lacks, such as an option that a later version added, has its default.
+    """
+    hints = get_type_hints(Recipe)
+    _check_fields("its recipe", config["recipe"], {name: hints.get(name) for name in config["recipe"]})
+    recipe = Recipe(**config["recipe"])
+    prompts = tuple(config.get("templates") or ())  # those of the fit, should the default have changed
+    return recipe if prompts in ((), recipe.prompts) else replace(recipe, templates=prompts)
+
+
+def _check_fields(what: str, values: dict[str, Any], hints: dict[str, Any]) -> None:
+    for name, hint in hints.items():
+        if name not in values:
+            raise SavedModelError(f"{what} lacks {name!r}")
+        if hint is None or not is_json_of(values[name], hint):
+            raise SavedModelError(f"{what} has {name} = {str(values[name])[:100]!r}")
+
+
+def _check_tensors(tensors: dict[str, Array]) -> None:
+    """Refuse arrays of other things than finite, moderate numbers."""
+    for name, array in tensors.items():
+        if array.dtype.kind not in "fiu" or not float(np.abs(array).max(initial=0)) < MAX_VALUE:
+            raise SavedModelError(f"{name} has other values than numbers below {MAX_VALUE:g}")
+
+
+def _held_out_of(tensors: dict[str, Array], task: Task) -> HeldOutPredictions:
+    """Return the predictions for held-out training images."""
+    logits, images = tensors["held_out"], tensors["held_out_images"]
+    known = np.isin(images, np.arange(task.n)).all() and np.unique(images).size == images.size
+    if logits.shape != (images.size, task.classes) or images.ndim != 1 or not known:
+        raise SavedModelError(f"its {list(logits.shape)} held-out predictions are not of training images")
+    images = images.astype(np.int64)
+    return HeldOutPredictions(logits, task.y[images], images)
+
+
+def _check_out_of_distribution(out: OutOfDistribution, encoder: Encoder, classes: int) -> None:
+    """Refuse class means for other classes or features."""
+    shapes, width = (
+        [array.shape for array in (out.means, out.negatives, out.scores)],
+        len(encoder.head.weight),
+    )
+    if shapes != [(classes, width), (len(out.negatives), width), (out.scores.size or 1,)]:
+        raise SavedModelError(f"its out-of-distribution scores have the shapes {list(map(list, shapes))}")
+
+
+def _check_fitted(fitted: Fitted, tensors: dict[str, Array], encoder: Encoder, classes: int) -> None:
+    """Refuse a model with other arrays than were saved, or without finite logits."""
+    restored, saved = (
+        {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        for arrays in (fitted.tensors(), tensors)
+    )
+    if differing := sorted(dict(restored.items() ^ saved.items())):
+        raise SavedModelError(f"{differing[0]!r} does not belong to a model of kind {fitted.kind!r}")
+    width = fitted.encoder_for(encoder).width
+    x = np.random.default_rng(0).standard_normal((2, width), dtype=np.float32)
+    with np.errstate(all="ignore"):
+        logits = fitted.logits(x)
+    if logits.shape != (2, classes) or not (np.abs(logits) < MAX_VALUE).all():
+        raise SavedModelError(f"it gives no logits for its {classes} classes")

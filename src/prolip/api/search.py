@@ -18,21 +18,14 @@ def rank(
 
     Returns indices and cosines, the nearest first.
     """
-    rows = []
+
+    def embed(rows: Array) -> Array:
+        return unit_rows(encoder.head(rows)) if fitted is None else fitted.embed(rows)
+
+    targets = []
     if words is not None:
-        rows.append(text_row(encoder, words))
+        targets.append(encoder.text([words], PROMPTS).rows[0])
     if like is not None:
-        rows.append(unit_rows(embed(encoder, like, fitted).mean(axis=0, keepdims=True))[0])
-    scores = embed(encoder, x, fitted) @ unit_rows(np.mean(rows, axis=0, keepdims=True))[0]
+        targets.append(unit_rows(embed(like).mean(axis=0, keepdims=True))[0])
+    scores = embed(x) @ unit_rows(np.mean(targets, axis=0, keepdims=True))[0]
     return [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
-
-
-def embed(encoder: Encoder, x: Array, fitted: Projected | None = None) -> Array:
-    """Return unit embeddings [n, D] of features [n, width]."""
-    return unit_rows(encoder.head(x)) if fitted is None else fitted.embed(x)
-
-
-def text_row(encoder: Encoder, words: str) -> Array:
-    """Return the unit row [D] of words, the mean over prompts."""
-    row: Array = encoder.text([words], PROMPTS).rows[0]
-    return row

@@ -30,8 +30,7 @@ from prolip.core import Fitted, HeldOutPredictions, InputError, ProlipError, Tas
 from prolip.core.arrays import Array, softmax
 from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
-from prolip.evaluate.calibration import fit_factor, fit_temperature
-from prolip.evaluate.confidence import fold_share
+from prolip.evaluate.confidence import fit_factor, fit_temperature, fold_share
 from prolip.methods.base import Progress
 from prolip.methods.selection import fold_parts
 from prolip.solvers.threads import single_thread

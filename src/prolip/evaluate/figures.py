@@ -5,8 +5,7 @@ A new metric is a field here, computed in `Figures.of`; `to_json` then has it ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -104,14 +103,6 @@ class Figures:
         if self.accuracy_interval is None or not self.counts:
             return False
         return self.accuracy_interval[0] <= max(self.counts) / sum(self.counts)
-
-    def select(self, classes: Sequence[int | None]) -> Figures:
-        """Return the figures of these classes, by their old index; None is a new class without images."""
-
-        def chosen(values: tuple[Any, ...] | None, empty: Any) -> tuple[Any, ...] | None:
-            return values and tuple(empty if k is None else values[k] for k in classes)
-
-        return replace(self, per_class=chosen(self.per_class, None), counts=chosen(self.counts, 0))
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures under the keys of `eval --json` and of saved models."""

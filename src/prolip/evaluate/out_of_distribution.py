@@ -26,8 +26,7 @@ projection is tuned to distinguish the classes, and drops what else an image sho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -101,14 +100,6 @@ class OutOfDistribution:
         """Return weights [n] from 0 to 1: 1 if at least a tenth of the support images score lower."""
         lower = np.searchsorted(self.scores, self.score(x, head)) / len(self.scores)
         return np.minimum(1.0, lower / MIN_QUANTILE)
-
-    def select(self, classes: Sequence[int | None]) -> OutOfDistribution:
-        """Return the scores of a model with these classes, by their old index; None is one without images."""
-        means = np.zeros((len(classes), self.means.shape[1]), self.means.dtype)
-        for row, k in zip(means, classes, strict=True):
-            if k is not None:
-                row[:] = self.means[k]
-        return replace(self, means=means)
 
 
 def directions(x: Array, head: Head) -> Array:

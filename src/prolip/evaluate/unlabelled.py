@@ -29,9 +29,8 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, cross_entropy, row_lengths
-from prolip.evaluate.calibration import fit_temperature
 from prolip.evaluate.clusters import Axes, Gaussians, fit_gaussians, recognise
-from prolip.evaluate.confidence import Confidence
+from prolip.evaluate.confidence import Confidence, fit_temperature
 from prolip.evaluate.metrics import accuracy
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.methods.selection import fold_parts
