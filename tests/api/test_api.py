@@ -209,15 +209,6 @@ def test_other_weights_than_the_model_was_fitted_on_are_refused(fitted, offline,
         FewShotClassifier.load(tmp_path / "model")
 
 
-def test_a_saved_model_whose_json_lacks_a_field_does_not_load(fitted, tmp_path):
-    fitted.save(tmp_path / "model")
-    config = json.loads((tmp_path / "model" / "prolip.json").read_text())
-    del config["settings"]
-    (tmp_path / "model" / "prolip.json").write_text(json.dumps(config))
-    with pytest.raises(SavedModelError):
-        FewShotClassifier.load(tmp_path / "model")
-
-
 @pytest.mark.parametrize(
     ("arguments", "call", "error"),
     [

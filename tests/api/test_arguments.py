@@ -109,11 +109,6 @@ def test_empty_arguments_of_functions_are_refused(here, call):
         call()
 
 
-def test_options_without_entries_are_options(offline):
-    clf = FewShotClassifier(offline, "prolip", store=False, options={}).fit(IMAGES, LABELS)
-    assert set(clf.classes_) == set(LABELS)
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("power", [-40, -30, -23, -12, -9, 9, 17, 20, 38])
 def test_embeddings_of_any_length_are_fitted_or_refused(kind, power):

@@ -112,14 +112,6 @@ def test_a_saved_model_is_asked_in_the_place_of_a_fit(prolip, drawn, textures, t
     assert findings(json.loads(out))["lost.png", "label-error"]["suggestion"] == "striped"
 
 
-def test_wrong_use_is_told(prolip, textures, tmp_path):
-    assert prolip("check")[0] == 2
-    assert prolip("check", textures, "--base", "offline")[0] == 2
-    for wrong in (("--model", "offline"), ("--seed", "0")):
-        code, _, err = prolip("check", textures, "--saved", tmp_path / "m", *wrong)
-        assert (code, wrong[0] in err) == (2, True)
-
-
 def test_a_picture_unlike_every_class_lies_below_the_fence():
     rng = np.random.default_rng(0)
     centres = np.eye(4, 30)

@@ -78,10 +78,3 @@ def test_the_base_model_is_downloaded_on_request(colour_model, offline, tmp_path
     assert calls == [False, True]
     with pytest.raises(UsageError):
         FewShotClassifier.load(tmp_path / "model", method="gda")
-
-
-def test_figures_are_attributes_of_a_report(colour_model):
-    report = colour_model.report(IMAGES, list(COLOURS))
-    assert report.accuracy == report.figures.accuracy == 1.0
-    with pytest.raises(AttributeError):
-        _ = report.nothing

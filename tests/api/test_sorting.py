@@ -83,13 +83,6 @@ def test_rejected_and_unsure_images_have_folders(prolip, model, heap, tmp_path):
     assert prolip("predict", model, heap, "--unsure", "0.5")[0] == 2
 
 
-def test_images_in_an_archive_are_not_sorted(prolip, model, photos, tmp_path):
-    shutil.make_archive(tmp_path / "photos", "zip", photos)
-    code, _, err = prolip("predict", model, tmp_path / "photos.zip", "--sort-into", tmp_path / "s")
-    assert (code, "unpack" in err) == (2, True)
-    assert not (tmp_path / "s").exists()
-
-
 def test_every_class_has_a_folder_of_its_own():
     names = ["unsure", "none-of-these", "a/b", "a_b", "..", "Cat", "cat", "x" * 300, "x" * 300 + "y"]
     folders = list(folder_names(names).values())

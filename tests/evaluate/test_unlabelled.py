@@ -233,13 +233,3 @@ def test_a_classifier_learns_from_a_pool(offline, labelled, pool, tmp_path):
     assert back.info_["unlabelled"] == outcome
     with pytest.raises(UsageError):
         FewShotClassifier(offline, store=False, calibrate=False).fit(images, labels, unlabelled=pool)
-
-
-def test_the_command_line_says_which_it_was(prolip, photos, pool, tmp_path):
-    (tmp_path / "pool").mkdir()
-    for i, image in enumerate(pool):
-        image.save(tmp_path / "pool" / f"{i:02}.png")
-    model = tmp_path / "model"
-    code, out, _ = prolip("fit", photos, "-o", model, "--unlabelled", tmp_path / "pool")
-    assert code == 0
-    assert "39 images used: held-out accuracy" in " ".join(out.split())

@@ -25,6 +25,7 @@ import numpy as np
 
 from prolip.core import Fitted, Task, UsageError
 from prolip.core.arrays import Array
+from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.metrics import LEARNING_POWER, POWER_DEVIATION
@@ -57,7 +58,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Tabular):
     """A learning curve of the support set, and its forecasts."""
 
     points: list[CurvePoint]  # the last one is `now`
@@ -77,6 +78,16 @@ class Curve:
         accuracies = [point.accuracy for point in self.points]
         fitted: list[float] = isotonic_regression(accuracies, weights=[*weights, 1e9]).x.tolist()
         return fitted
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return measured points and forecasts, with 95 % intervals."""
+        measured = []
+        for point in self.points[:-1]:
+            low, high = (min(1.0, max(0.0, point.accuracy + z * point.spread)) for z in (-1.96, 1.96))
+            measured.append(Forecast(point.shots, point.accuracy, low, high))
+        kinds = ["measured"] * len(self.points) + ["forecast"] * len(self.forecasts)
+        parts = [*measured, self.now, *self.forecasts]
+        return [{"kind": kind, **vars(part)} for kind, part in zip(kinds, parts, strict=True)]
 
     def report(self) -> dict[str, Any]:
         """Return the curve as JSON; `gain` is relative to `now`."""
