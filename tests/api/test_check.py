@@ -102,16 +102,6 @@ def test_a_picture_in_two_classes_names_the_one_in_the_other_class(prolip, textu
     assert pairs == [("dotted", "striped"), ("dotted", "striped"), ("striped", "dotted")]
 
 
-def test_a_saved_model_is_asked_in_the_place_of_a_fit(prolip, drawn, textures, tmp_path):
-    (textures / "train" / "cracked" / "broken.png").unlink()
-    (textures / "train" / "dotted" / "dotted1 again.png").unlink()
-    shutil.rmtree(textures / "train" / "woven")
-    assert prolip("fit", textures, "-o", tmp_path / "m", "--method", "prolip", "-O", "lam=0.1")[0] == 0
-    code, out, err = prolip("check", textures, "--saved", tmp_path / "m", "--json")
-    assert code == 0, err
-    assert findings(json.loads(out))["lost.png", "label-error"]["suggestion"] == "striped"
-
-
 def test_a_picture_unlike_every_class_lies_below_the_fence():
     rng = np.random.default_rng(0)
     centres = np.eye(4, 30)
