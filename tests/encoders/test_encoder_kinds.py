@@ -9,7 +9,7 @@ import prolip
 from prolip import encoders
 from prolip.core import Head, ModelError
 from prolip.encoders import Encoder, Preprocess
-from prolip.encoders.base import fill_template
+from prolip.encoders.base import name_in_prompt
 
 
 class MeanColour(Encoder):
@@ -72,9 +72,9 @@ def test_a_kind_of_ours_is_not_replaced(installed):
     [
         ("a photo of a {}.", "long dress", "a photo of a long dress."),
         ("a photo of a {}.", "a long dress", "a photo of a long dress."),
-        ("a bad photo of the {}.", "An old car", "a bad photo of An old car."),
+        ("a bad photo of the {}.", "An old car", "a bad photo of the old car."),
         ("a photo of a person doing {}.", "the twist", "a photo of a person doing the twist."),
     ],
 )
 def test_a_prompt_has_one_article(template, name, prompt):
-    assert fill_template(template, name) == prompt
+    assert template.format(name_in_prompt(template, name)) == prompt

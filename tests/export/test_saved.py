@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import pytest
 from prolip.core import ModelError, SavedModelError, UsageError
 from prolip.encoders.hub import refuse_download
 from prolip.export.base_model import load_base
-from prolip.export.saved import SavedModel, check_target, has_card, read_model, version, write_model
+from prolip.export.saved import SavedModel, check_target, has_card, manifest_checksum, read_model, write_model
 from prolip.io.writing import WriteError
 
 
@@ -25,12 +26,6 @@ def data_file(folder, kind="prolip"):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_round_trip(folder):
-    model = read_model(folder)
-    assert model.config["model"] == "offline"
-    assert np.array_equal(model.tensors["w"], np.arange(6.0).reshape(2, 3))
 
 
 def test_saving_again_replaces_the_model_and_leaves_nothing_beside_it(folder):
@@ -54,16 +49,6 @@ def test_a_model_that_cannot_be_replaced_stays(folder, monkeypatch):
     assert names(folder) == before
 
 
-def test_a_failure_leaves_no_new_files(tmp_path, monkeypatch):
-    def fails(self, target):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(WriteError):
-        write_model(tmp_path / "new", SavedModel({"model": "other"}, {}))
-    assert names(tmp_path / "new") == []
-
-
 def test_files_of_the_user_beside_a_model_stay(folder):
     (folder / "notes.txt").write_text("mine")
     (folder / "README.md").write_text("mine too")
@@ -79,8 +64,6 @@ def test_files_of_the_user_beside_a_model_stay(folder):
 def test_a_readme_alone_is_the_users(tmp_path):
     """F1: it was deleted."""
     (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(UsageError):
-        check_target(tmp_path)
     with pytest.raises(UsageError):
         write_model(tmp_path, SavedModel({}, {}, card="# card"))
     assert (tmp_path / "README.md").read_text() == "mine"
@@ -136,54 +119,53 @@ def test_a_reader_follows_a_model_that_is_replaced_under_it(folder, monkeypatch)
 
 
 def test_two_that_grew_from_one_model_do_not_overwrite_each_other(folder):
-    before = version(folder)
+    before = manifest_checksum(folder)
     write_model(folder, SavedModel({"model": "first"}, {}), over=before)
     with pytest.raises(UsageError):
         write_model(folder, SavedModel({"model": "second"}, {}), over=before)
     assert read_model(folder).config["model"] == "first"
 
 
-@pytest.mark.parametrize("kind", ["prolip.json", "prolip"])
-def test_a_missing_file_is_named(folder, kind):
-    file = folder / kind if kind.endswith("json") else data_file(folder)
-    file.unlink()
-    with pytest.raises(SavedModelError) as raised:
-        read_model(folder)
-    assert raised.value.problem == "missing"
+def without(name):
+    return lambda folder: next(folder.glob(name)).unlink()
 
 
-def test_an_altered_file_is_refused(folder):
-    file = data_file(folder)
-    content = bytearray(file.read_bytes())
+def with_format(number):
+    def change(folder):
+        config = json.loads((folder / "prolip.json").read_text())
+        (folder / "prolip.json").write_text(json.dumps({**config, "format": number}))
+
+    return change
+
+
+def another_bit(folder):
+    content = bytearray(data_file(folder).read_bytes())
     content[-1] ^= 1
-    file.write_bytes(bytes(content))
-    with pytest.raises(SavedModelError) as raised:
-        read_model(folder)
-    assert raised.value.problem == "altered"
+    data_file(folder).write_bytes(bytes(content))
 
 
-def test_a_truncated_json_is_refused(folder):
+def half_a_manifest(folder):
     text = (folder / "prolip.json").read_text()
     (folder / "prolip.json").write_text(text[: len(text) // 2])
+
+
+@pytest.mark.parametrize(
+    ("harm", "problem"),
+    [
+        (without("prolip.json"), "missing"),
+        (without("prolip-*.safetensors"), "missing"),
+        (lambda folder: shutil.rmtree(folder), "missing"),
+        (another_bit, "altered"),
+        (half_a_manifest, "damaged"),
+        (with_format(99), "version"),
+        (with_format(1), "version"),
+    ],
+)
+def test_what_is_no_saved_model_is_refused(folder, harm, problem):
+    harm(folder)
     with pytest.raises(SavedModelError) as raised:
         read_model(folder)
-    assert raised.value.problem == "damaged"
-
-
-def test_a_newer_format_asks_for_an_upgrade(folder):
-    config = json.loads((folder / "prolip.json").read_text())
-    (folder / "prolip.json").write_text(json.dumps({**config, "format": 99}))
-    with pytest.raises(SavedModelError) as raised:
-        read_model(folder)
-    assert raised.value.problem == "version"
-
-
-def test_an_earlier_format_is_to_be_fitted_again(folder):
-    config = json.loads((folder / "prolip.json").read_text())
-    (folder / "prolip.json").write_text(json.dumps({**config, "format": 1}))
-    with pytest.raises(SavedModelError) as raised:
-        read_model(folder)
-    assert raised.value.problem == "version"
+    assert raised.value.problem == problem
 
 
 @pytest.fixture
@@ -215,15 +197,3 @@ def test_the_base_that_a_file_names_is_loaded_without_a_download(hub):
     load_base("model", "hf:some/clip", "b")
     load_base("model", "hf:some/clip", "b", base="hf:my/copy")
     assert hub == [("hf:some/clip", False), ("hf:my/copy", True)]
-
-
-def test_no_folder_at_all(tmp_path):
-    with pytest.raises(SavedModelError) as raised:
-        read_model(tmp_path / "nowhere")
-    assert raised.value.problem == "missing"
-
-
-def test_other_peoples_files_are_not_overwritten(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError):
-        write_model(tmp_path, SavedModel({}, {}))

@@ -147,37 +147,3 @@ def write_open_clip_pair(folder, model, context):
     (folder / "config.json").write_text(json.dumps({"text_cfg": {"context_length": context}}))
     write_tokenizer(folder)
     return folder
-
-
-class _Both(nn.Module):
-    def __init__(self, tower, pooled):
-        super().__init__()
-        self.tower, self.pooled = tower, pooled
-
-    def forward(self, x):
-        encodings = self.pooled(x)
-        return encodings, nn.functional.normalize(self.tower(x), dim=-1)
-
-
-def write_pairs_of_outputs(folder):
-    """Write image_encode.onnx and text_encode.onnx, with features and unit embeddings as outputs."""
-    import transformers
-
-    write_clip(folder)
-    model = transformers.CLIPModel.from_pretrained(folder, attn_implementation="eager").eval()
-    image = _Both(_Image(model), lambda x: model.vision_model(pixel_values=x).pooler_output)
-    text = _Both(_Text(model), lambda x: model.text_model(input_ids=x).pooler_output)
-    for module, example, name, given in (
-        (image, torch.rand(2, 3, 32, 32), "image_encode.onnx", "pixel_values"),
-        (text, torch.randint(0, 5, (2, 20)), "text_encode.onnx", "input_ids"),
-    ):
-        axes = {
-            given: {0: "batch", **({1: "length"} if example.ndim == 2 else {})},
-            "embeddings": {0: "batch"},
-        }
-        torch.onnx.export(
-            module.eval(), (example,), str(folder / name), input_names=[given], dynamo=False,
-            output_names=["encodings", "embeddings"], dynamic_axes=axes, opset_version=14,
-        )  # fmt: skip
-    (folder / "meta.json").write_text(json.dumps({"logit_scale": float(model.logit_scale)}))
-    return folder

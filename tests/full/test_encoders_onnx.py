@@ -1,6 +1,5 @@
 """Models as ONNX graphs, in the layouts of the hub, beside the libraries that they were written from."""
 
-import json
 import shutil
 
 import numpy as np
@@ -98,19 +97,6 @@ def test_towers_of_open_clip(tmp_path, tower, write):
             model.encode_text(tokens).numpy(),
         )
     assert cosines(embeddings(encoder), expected) > 0.9999
-
-
-def test_immich_squashes_where_its_configuration_says_so(tmp_path):
-    models.write_immich(tmp_path, random_model(TOWERS["vit"]), context=24)
-    assert load(f"onnx:{tmp_path}", "cpu").preprocess.resize == "squash"
-
-
-def test_features_as_an_output_of_their_own(tmp_path):
-    models.write_pairs_of_outputs(tmp_path)
-    encoder, library = load(f"onnx:{tmp_path}", "cpu"), load(f"hf:{tmp_path}", "cpu")
-    assert encoder.scale == pytest.approx(library.scale)
-    assert encoder.black_box_reason is None
-    assert cosines(embeddings(encoder), embeddings(library)) > 0.99999
 
 
 class Squared(torch.nn.Module):
@@ -280,20 +266,13 @@ def test_original_weights_are_downloaded_only_if_they_are_named(tmp_path, monkey
     assert "hf" in formats(clf.fitted_, clf.model_.encoder)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a graph", b"\x3a\xff\xff\xff\xff\x0f"])
-def test_damaged_graphs_are_errors_of_ours(folder, tmp_path, content):
-    copy = shutil.copytree(folder, tmp_path / "model")
-    (copy / "onnx" / "vision_model.onnx").write_bytes(content)
-    with pytest.raises(ProlipError):
-        load(f"onnx:{copy}", "cpu")
-
-
-def test_cut_files_are_errors_of_ours(folder, tmp_path):
+def test_damaged_files_are_errors_of_ours(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "model")
     path = copy / "onnx" / "vision_model.onnx"
     content = path.read_bytes()
-    for size in range(10, len(content), len(content) // 20):
-        path.write_bytes(content[:size])
+    cuts = [content[:size] for size in range(10, len(content), len(content) // 20)]
+    for damaged in (b"", b"not a graph", b"\x3a\xff\xff\xff\xff\x0f", *cuts):
+        path.write_bytes(damaged)
         with pytest.raises(ProlipError):
             load(f"onnx:{copy}", "cpu")
 
@@ -316,8 +295,6 @@ def test_external_tensors_stay_in_the_folder(folder, tmp_path):
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     apart = load(f"onnx:{copy}", "cpu")
     assert_close(embeddings(apart)[0], embeddings(whole)[0], atol=1e-5, rtol=1e-5)
-    config = json.loads((copy / "config.json").read_text())
-    assert config  # the folder is otherwise as it was
     content = path.read_bytes().replace(b"weights.bin", b"../eights.x")
     path.write_bytes(content)
     with pytest.raises(ProlipError):

@@ -15,7 +15,6 @@ from pictures import blotch
 from prolip import methods
 from prolip.core import ModelError, Projected, Task, UsageError
 from prolip.core.arrays import softmax, unit_rows
-from prolip.core.errors import UnknownNameError
 from prolip.encoders import load
 from prolip.export.card import model_card
 from prolip.export.formats import Export
@@ -232,9 +231,6 @@ def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
     assert_close(found, softmax(fitted.logits(x_picture) / CONFIG["temperature"])[0], atol=5e-3, rtol=0)
     (found,), _ = run("image.onnx", {"pixels": pixels[:1]})
     assert_close(found, fitted.embed(x[:1]), atol=1e-4, rtol=0)
-    tokens = {key: value.numpy() for key, value in encoder.tokens(PROMPTS).items()}
-    (found,), _ = run("text.onnx", tokens)
-    assert_close(found, fitted.text.rows, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -326,9 +322,3 @@ def test_the_card_of_a_siglip_tells_of_the_sigmoid(model, tmp_path):
         assert ("a sigmoid of each score" in (tmp_path / name / "README.md").read_text()) == (
             name == "hf-siglip"
         )
-
-
-def test_unknown_targets_are_named(model, tmp_path):
-    fitted, _ = fit(model("vit"))
-    with pytest.raises(UnknownNameError):
-        export(tmp_path / "out", model("vit"), fitted, CONFIG, ["onxx"])

@@ -32,7 +32,7 @@ def test_weights_too_large_for_one_file_go_to_a_file_beside(encoder, fitted, tmp
     write_graphs(tmp_path, encoder, fitted, 1.25, {"classes": list(CLASSES)}, all_graphs=True)
     assert any(file.suffix == ".data" for file in tmp_path.iterdir())
     _, pixels = tower_task(encoder)
-    for name in ("classifier.onnx", "classifier_batch.onnx", "image.onnx", "text.onnx"):
+    for name in ("classifier.onnx", "classifier_batch.onnx", "image.onnx"):
         onnx.checker.check_model(str(tmp_path / name), full_check=True)
     session = onnxruntime.InferenceSession(tmp_path / "classifier_batch.onnx")
     found = session.run(["probabilities"], {"pixels": pixels})[0]
@@ -47,4 +47,4 @@ def test_a_tower_that_cannot_be_traced_says_so_in_one_line(encoder, fitted, tmp_
     monkeypatch.setattr(encoder, "encode", lambda pixels: np.ones((len(pixels), 32), np.float32))
     with pytest.raises(ModelError) as outcome:
         write_graphs(tmp_path, encoder, fitted, 1.0, {})
-    assert str(outcome.value) == "the image tower cannot be traced: this tower"
+    assert str(outcome.value) == "the tower cannot be traced: this tower"

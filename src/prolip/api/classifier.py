@@ -27,7 +27,7 @@ from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.export.saved import version
+from prolip.export.saved import manifest_checksum
 from prolip.features import Extraction
 from prolip.io.progress import Progress, ProgressBars
 
@@ -323,12 +323,12 @@ class FewShotClassifier(Parameters):
         place, own = as_path(path, "path").expanduser().resolve(), None
         if not force:
             own = self.saved_[1] if self.saved_ and self.saved_[0] == place else None
-            if own is None and version(place) is not None:
+            if own is None and manifest_checksum(place) is not None:
                 raise UsageError(
                     f"{path} has a model: name another folder, or replace it with ", Parameter("force", True)
                 )
         saving.save(self._model(), path, support=support, card=card, replaced=own)
-        self.saved_ = place, version(place)
+        self.saved_ = place, manifest_checksum(place)
 
     @classmethod
     def load(
@@ -343,7 +343,7 @@ class FewShotClassifier(Parameters):
             raise UsageError(f"load takes no {wrong[0]!r}: the options of the fit are in the saved model")
         clf = cls(base or "offline", download=download, **runtime)
         place = as_path(path, "path").expanduser().resolve()
-        clf.saved_ = place, version(place)
+        clf.saved_ = place, manifest_checksum(place)
         with progress_bars(clf.progress) as bar:
             progress = bar("downloading", "bytes")
             clf.model_ = saving.load(path, clf.device, base=base, download=download, progress=progress)

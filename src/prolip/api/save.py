@@ -74,7 +74,7 @@ def save(
 ) -> None:
     """Write a folder that `load` reads; with `support` also the features that a later fit needs.
 
-    `replaced` is the `prolip.export.saved.version` of the model that may be replaced; another one is not.
+    `replaced` is the `manifest_checksum` of the model that may be replaced; another one is not.
     """
     path = as_path(path, "path")
     name = path.expanduser().resolve().name

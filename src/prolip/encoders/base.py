@@ -1,7 +1,7 @@
 """The interface of an encoder. Each kind of encoder has a file beside this one.
 
 Pixels, features and heads are NumPy arrays. torch appears only in the methods that need it: `towers` and
-`with_model`, to train through the towers, and `trace` and `trace_text`, to write them as a graph.
+`with_model`, to train through the towers, and `trace`, to write one as a graph.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from prolip.core.arrays import Array, to_numpy
+from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, UsageError
 from prolip.core.head import Head
 from prolip.core.text import Text
@@ -53,8 +51,7 @@ class Encoder(ABC):
     shows_sigmoid: bool = False  # whether the library shows a sigmoid of each score, as for SigLIP
     batch_size: int = 32
     graph_tolerance: float = 1e-4  # largest difference of an exported graph's output, on any batch
-    writes_graphs: bool = False  # whether `image_to_onnx` and `text_to_onnx` are implemented
-    has_text_graph: bool = True  # whether the text tower can be written as a graph
+    writes_graphs: bool = False  # whether `image_to_onnx` is implemented
 
     def __repr__(self) -> str:
         return f"<encoder {self.name}: {self.head.width} features, {self.head.dim} dimensions, {self.device}>"
@@ -68,14 +65,8 @@ class Encoder(ABC):
         """Compute pre-projection text features [len(prompts), Dt], float32."""
 
     def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Array]:
-        """Return the tensors that these heads and this scale change, under the model's own names."""
-        changed = {"scale": np.array(scale, np.float32)}
-        for name, before, after in (("head", self.head, head), ("text_head", self.text_head, text_head)):
-            if after is not before:
-                changed[f"{name}.weight"] = after.weight.astype(np.float32)
-                if after.bias is not None:
-                    changed[f"{name}.bias"] = after.bias.astype(np.float32)
-        return changed
+        """Return the tensors of a checkpoint that these heads and this scale change, by their names there."""
+        raise ModelError(f"{self.name} cannot be written as a checkpoint")
 
     def with_preprocess(self, preprocess: Preprocess) -> Encoder:
         """Return a copy that prepares images in another way."""
@@ -90,7 +81,7 @@ class Encoder(ABC):
 
     def text(self, classes: Sequence[str], templates: Sequence[str]) -> Text:
         """Compute class rows from an ensemble of templates, each with a `{}` for the class name."""
-        prompts = [fill_template(template, name) for template in templates for name in classes]
+        prompts = [t.format(name_in_prompt(t, name)) for t in templates for name in classes]
         features = self.encode_text(prompts)
         return Text.from_features(
             features.reshape(len(templates), len(classes), -1), self.text_head, tuple(classes)
@@ -100,25 +91,13 @@ class Encoder(ABC):
         """Add the image tower to a graph, without torch; return the name of the features."""
         raise ModelError(f"{self.name} cannot write its towers as a graph")
 
-    def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
-        """Add the text tower to a graph, likewise; `tokens` has the names of the graph's inputs."""
-        raise ModelError(f"{self.name} cannot write its towers as a graph")
-
-    def token_arrays(self, prompts: Sequence[str]) -> dict[str, Array]:
-        """Tokenize prompts for the text tower, all padded to one length."""
-        return {name: to_numpy(tensor) for name, tensor in self.tokens(prompts).items()}
-
     def trace(self, pixels: Tensor) -> Tensor:
         """Compute the same as `encode` in torch operations, so that torch can trace it into a graph."""
         raise ModelError(f"{self.name} cannot be traced into a graph")
 
     def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
-        """Return the same as `token_arrays`, as tensors on the encoder's device."""
-        raise ModelError(f"{self.name} cannot be traced into a graph")
-
-    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Compute the same as `encode_text`, from tokens, in torch operations."""
-        raise ModelError(f"{self.name} cannot be traced into a graph")
+        """Tokenize prompts for the text tower, all padded to one length, on the encoder's device."""
+        raise ModelError(f"{self.name} has no towers that can be trained")
 
     def towers(self, copy: bool = False) -> Towers:
         """Return the towers in torch, open to gradients; training a copy leaves this encoder as it is."""
@@ -129,11 +108,11 @@ class Encoder(ABC):
         raise ModelError(f"{self.name} has no towers that can be trained")
 
 
-def fill_template(template: str, name: str) -> str:
-    """Return a prompt; a name with an article takes the place of the template's: not "of a a dress"."""
-    if re.match(r"(a|an|the) ", name, re.IGNORECASE):
-        template = re.sub(r"\b(a|an|the) (?=\{\})", "", template, flags=re.IGNORECASE)
-    return template.format(name)
+def name_in_prompt(template: str, name: str) -> str:
+    """Return a class name without its article, if the template has one: not "a photo of a a long dress"."""
+    if re.search(r"\b(a|an|the) \{\}", template, re.IGNORECASE):
+        return re.sub(r"^(a|an|the) (?=\S)", "", name, flags=re.IGNORECASE)
+    return name
 
 
 def choose_device(device: str) -> str:

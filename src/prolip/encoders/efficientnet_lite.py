@@ -13,8 +13,7 @@ changes probabilities by up to 0.11, where it is 0.001 in float32; two decoders 
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,46 +22,12 @@ from prolip.core.arrays import Array
 from prolip.io.onnx_graph import Graph
 from prolip.io.reading import read_bytes
 
-# (repeats, kernel, stride, expansion, channels out) of each stage
-STAGES = [
-    (1, 3, 1, 1, 16),
-    (2, 3, 2, 6, 24),
-    (2, 5, 2, 6, 40),
-    (3, 3, 2, 6, 80),
-    (3, 5, 1, 6, 112),
-    (4, 5, 2, 6, 192),
-    (1, 3, 1, 6, 320),
-]
-STEM = 32  # channels after the first convolution
+# (repeats, stride of the first, expansion) of each stage; kernels and channels are those of the weights
+STAGES = [(1, 1, 1), (2, 2, 6), (2, 2, 6), (3, 2, 6), (3, 1, 6), (4, 2, 6), (1, 1, 6)]
 WIDTH = 1280  # of the pooled feature
 SIZE = 224  # of the input
 MEAN, STD = 127 / 255, 128 / 255
 EPS = 1e-3  # of the batch norms
-
-
-@dataclass(frozen=True)
-class BlockShape:
-    """Sizes of one inverted residual."""
-
-    inputs: int
-    outputs: int
-    kernel: int
-    stride: int
-    expansion: int
-
-    @property
-    def residual(self) -> bool:
-        """Whether the input is added to the output."""
-        return self.stride == 1 and self.inputs == self.outputs
-
-
-def blocks() -> Iterator[BlockShape]:
-    """Yield the blocks of all stages, in order; the first of a stage has its stride."""
-    inputs = STEM
-    for repeats, kernel, stride, expansion, outputs in STAGES:
-        for i in range(repeats):
-            yield BlockShape(inputs, outputs, kernel, stride if i == 0 else 1, expansion)
-            inputs = outputs
 
 
 def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -120,11 +85,14 @@ def add_to_graph(graph: Graph, weights: Mapping[str, Array], pixels: str) -> str
     x = graph.node("Transpose", graph.node("Cast", pixels, to=1), perm=[0, 3, 1, 2])  # 1: float32
     x = graph.node("Mul", graph.node("Sub", x, 255 * MEAN), 1 / (255 * STD))
     x = layer(x, "_conv_stem", "_bn0", stride=2)
-    for i, block in enumerate(blocks()):
+    strides = [
+        (expansion, stride if i == 0 else 1, i > 0) for n, stride, expansion in STAGES for i in range(n)
+    ]
+    for i, (expansion, stride, residual) in enumerate(strides):
         y, name = x, f"_blocks.{i}."
-        if block.expansion != 1:
+        if expansion != 1:
             y = layer(y, f"{name}_expand_conv", f"{name}_bn0")
-        y = layer(y, f"{name}_depthwise_conv", f"{name}_bn1", block.stride)
+        y = layer(y, f"{name}_depthwise_conv", f"{name}_bn1", stride)
         y = layer(y, f"{name}_project_conv", f"{name}_bn2", relu=False)
-        x = graph.node("Add", x, y) if block.residual else y
+        x = graph.node("Add", x, y) if residual else y
     return graph.node("Flatten", graph.node("GlobalAveragePool", layer(x, "_conv_head", "_bn1")))

@@ -88,8 +88,6 @@ def load(rest: str, device: str) -> TowerEncoder:
         return ids
 
     probes = noise(preprocess, device), tokenize(["a photo of a cat."]).to(device)
-    if int(probes[1].max()) >= config.text_config.vocab_size:
-        raise ModelError(f"{name}: the tokenizer belongs to another model, its vocabulary is larger")
 
     def split(model: Any) -> tuple[SplitTower, SplitTower]:
         return (

@@ -79,7 +79,6 @@ class OfflineEncoder(Encoder):
         efficientnet_lite.SIZE, (efficientnet_lite.MEAN,) * 3, (efficientnet_lite.STD,) * 3, resize_to=256
     )
     writes_graphs = True
-    has_text_graph = False
     batch_size = max(16, 2 * PIECE * cores())
 
     name, device = "offline", "cpu"

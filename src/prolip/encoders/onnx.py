@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import string
 import warnings
 from collections.abc import Mapping, Sequence
@@ -108,8 +107,7 @@ class OnnxEncoder(Encoder):
         self.name, self.files = name, dict(paths)
         self.licence, self.revision, self.original = source.licence, source.revision, source.original
         self.precision = source.precision
-        logarithm = configs.get("meta.json", {}).get("logit_scale")
-        self.scale = source.scale or (SCALES[kind] if logarithm is None else math.exp(float(logarithm)))
+        self.scale = source.scale or SCALES[kind]
         self.shows_sigmoid = kind == "siglip"
         self.graph_tolerance = GRAPH_TOLERANCE[self.precision]
         self._image = image = Tower(read_graph(paths[files.image]), self.precision, device)
@@ -164,10 +162,6 @@ class OnnxEncoder(Encoder):
         moved = graph.node("Sub", scaled, mean / std)
         graph.node("Transpose", moved, perm=[0, 3, 1, 2], output=self._image.inputs[0])
         return self._image.to_onnx(graph, pixels)
-
-    def text_to_onnx(self, graph: Graph, tokens: Mapping[str, str]) -> str:
-        """Add the text tower to a graph, likewise; its inputs have the tower's own names."""
-        return self._text.to_onnx(graph, next(iter(tokens)))
 
     def _pixels(self, pixels: Array) -> Array:
         return self.preprocess.normalise_arrays(pixels)
@@ -361,8 +355,6 @@ def _preprocess(config: dict[str, Any], kind: str, name: str, size: Any) -> Prep
     """Return what a configuration says; without one, CLIP's own preprocessing for the tower's input."""
     if not config and kind == "clip":
         return Preprocess(size if isinstance(size, int) else 224, CLIP_MEAN, CLIP_STD)
-    if isinstance(config.get("stages"), list):  # deepghs writes the steps of transformers one by one
-        config = {key: value for stage in config["stages"] for key, value in stage.items()}
     if "resize_mode" in config:
         return Preprocess.from_open_clip(config, name)
     return Preprocess.from_processor(config, kind, name)

@@ -1,8 +1,7 @@
 """Which files of a model folder are its towers, tokenizer and image processor: the layouts in use on the hub.
 
-onnx/vision_model.onnx, onnx/text_model.onnx              transformers.js (Xenova, onnx-community, Marqo)
+onnx/vision_model.onnx, onnx/text_model.onnx              transformers.js (Xenova, onnx-community)
 visual/model.onnx, textual/model.onnx                     immich
-image_encode.onnx, text_encode.onnx                       deepghs, in a folder for each model
 onnx32-open_clip-RN50-openai-{visual,textual}.onnx        Marqo's open_clip towers
 visual.onnx, textual.onnx                                 rclip
 """
@@ -24,23 +23,17 @@ _LAYOUTS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
         # Signed weights (_int8) are twice as fast as unsigned ones where ONNX Runtime can run them.
         {"fp32": ("",), "fp16": ("_fp16",), "int8": ("_int8", "_quantized", "_uint8")},
     ),
-    (r"visual/{}model\.onnx", r"textual/{}model\.onnx", {"fp32": ("",), "fp16": ("fp16/",), "int8": ()}),
-    (r"image_encode{}\.onnx", r"text_encode{}\.onnx", {"fp32": ("",), "fp16": (), "int8": ()}),
+    (r"visual/{}model\.onnx", r"textual/{}model\.onnx", {"fp32": ("",), "fp16": ("fp16/",)}),
     (
         r"onnx{}-open_clip-[\w-]+-visual\.onnx",
         r"onnx{}-open_clip-[\w-]+-textual\.onnx",
-        {"fp32": ("32",), "fp16": ("16",), "int8": ()},
+        {"fp32": ("32",), "fp16": ("16",)},
     ),
-    (r"visual{}\.onnx", r"textual{}\.onnx", {"fp32": ("",), "fp16": (), "int8": ()}),
+    (r"visual{}\.onnx", r"textual{}\.onnx", {"fp32": ("",)}),
 )
-_PROCESSORS = (
-    "preprocessor_config.json",
-    "preprocessor.json",
-    "visual/preprocess_cfg.json",
-    "preprocess_cfg.json",
-)
+_PROCESSORS = ("preprocessor_config.json", "visual/preprocess_cfg.json")
 _TOKENIZERS = ("tokenizer.json", "textual/tokenizer.json")
-_OTHERS = ("config.json", "meta.json", "tokenizer_config.json", "textual/tokenizer_config.json")
+_OTHERS = ("config.json", "tokenizer_config.json", "textual/tokenizer_config.json")
 
 
 @dataclass(frozen=True)
@@ -81,26 +74,28 @@ def choose_files(
         image = _first(image_pattern, words, order[:1] if strict else order, known)
         text = _first(text_pattern, words, order, known)
         if image is not None and text is not None:
-            extra = tuple(each for each in _OTHERS if each in known)
             beside = tuple(f"{tower}{end}" for tower in (image, text) for end in ("_data", ".data"))
-            data = tuple(each for each in known if each.startswith(beside))
-            tokenizer, processor = _any(_TOKENIZERS, known), _any(_PROCESSORS, known)
-            return ModelFiles(image, text, tokenizer, processor, extra, data)
+            return ModelFiles(
+                image,
+                text,
+                next((each for each in _TOKENIZERS if each in known), None),
+                next((each for each in _PROCESSORS if each in known), None),
+                tuple(each for each in _OTHERS if each in known),
+                tuple(each for each in known if each.startswith(beside)),
+            )
     raise ModelError(
-        f"{name} has no pair of image and text towers in ONNX that prolip knows: it looks for "
-        "onnx/vision_model.onnx and onnx/text_model.onnx, visual/model.onnx and textual/model.onnx, or "
-        "image_encode.onnx and text_encode.onnx"
+        f"{name} has no pair of image and text towers in ONNX that prolip knows, like "
+        "onnx/vision_model.onnx and onnx/text_model.onnx, or visual.onnx and textual.onnx"
     )
 
 
 def _first(pattern: str, words: dict[str, tuple[str, ...]], order: list[str], files: list[str]) -> str | None:
     for precision in order:
-        for word in sorted(words[precision], key=lambda w: w == "_int8" and not runs_signed_convolutions()):
+        signed_last = sorted(
+            words.get(precision, ()), key=lambda w: w == "_int8" and not runs_signed_convolutions()
+        )
+        for word in signed_last:
             for file in files:
                 if re.fullmatch(pattern.replace("{}", re.escape(word)), file):
                     return file
     return None
-
-
-def _any(wanted: tuple[str, ...], files: list[str]) -> str | None:
-    return next((name for name in wanted if name in files), None)

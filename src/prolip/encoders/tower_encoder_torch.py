@@ -115,12 +115,10 @@ class TowerEncoder(Encoder):
 
     def with_model(self, model: nn.Module, digest: str) -> TowerEncoder:
         """Return an encoder around a changed model, split again where its heads are now."""
-        return self._around(model, f"{self.fingerprint}-{digest}")
-
-    def _around(self, model: nn.Module, fingerprint: str) -> TowerEncoder:
+        changed = f"{self.fingerprint}-{digest}"
         frozen = model.eval().requires_grad_(False)
         return TowerEncoder(
-            self.name, frozen, self.anatomy, self.preprocess, self.device, fingerprint, self.revision
+            self.name, frozen, self.anatomy, self.preprocess, self.device, changed, self.revision
         )
 
     def folded(self, head: Head, text_head: Head, scale: float) -> dict[str, Array]:

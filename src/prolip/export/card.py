@@ -10,10 +10,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from prolip.encoders.base import name_in_prompt
 from prolip.encoders.pretrained import MODELS
 from prolip.io.files import readable
 
 EXAMPLE = "example.jpg"  # an image beside the card, for the hub's page to try
+DEFAULT_TEMPLATE = "a photo of a {}."
 
 
 def model_card(
@@ -23,53 +25,51 @@ def model_card(
 
     It shows how to load the files of the folder of this name, or of a repository of a hub.
     """
+    metadata = _metadata(config, files, name).to_yaml(line_break="\n")
     parts = [
-        _front_matter(config, files, name),
+        f"---\n{metadata.rstrip()}\n---",
         f"# {_plain(name)}",
         _summary(config),
         _classes(config),
         _results(config),
-        _confidence(config),
+        _confidence(config, files),
         "\n\n".join(["## How to use it", *programs(config, files, repository)]),
         _origin(config),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(config: dict[str, Any], files: Collection[str], name: str) -> str:
-    """Return the metadata that model hubs read: YAML, whose values are written as JSON."""
-    libraries = {
-        "config.json": "transformers",
-        "open_clip_config.json": "open_clip",
-    }
-    library = next((name for file, name in libraries.items() if file in files), "prolip")
-    task = "image-classification" if library == "prolip" else "zero-shot-image-classification"
-    lines = [f"library_name: {library}", f"pipeline_tag: {task}", *_licence(config.get("licence"))]
-    if base := _base_model(str(config["model"])):
-        lines.append(f"base_model: {base}")
-    lines.append("tags: [prolip, few-shot, image-classification]")
-    if EXAMPLE in files:
-        labels = ", ".join(str(each).replace("_", " ").replace(",", " ") for each in config["classes"])
-        example = {"src": EXAMPLE, "example_title": "an example", "candidate_labels": labels}
-        lines.append(f"widget: {_json([example])}")
+def _metadata(config: dict[str, Any], files: Collection[str], name: str) -> Any:
+    """Return the metadata that model hubs read."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    libraries = {"config.json": "transformers", "open_clip_config.json": "open_clip"}
+    library = next((library for file, library in libraries.items() if file in files), "prolip")
+    licence = config.get("licence") or ""
+    known = {"MIT": "mit", "Apache-2.0": "apache-2.0"}.get(licence.partition(" ")[0], "other")
     measured, where, _ = _measured(config)
-    if measured.get("images") and measured.get("accuracy") is not None:
-        metrics = [{"type": "accuracy", "name": "accuracy", "value": round(measured["accuracy"], 4)}]
-        if measured.get("macro_f1") is not None:
-            metrics.append({"type": "f1", "name": "macro F1", "value": round(measured["macro_f1"], 4)})
-        dataset = {"type": "imagefolder", "name": f"{measured['images']} images, {where}"}
-        about = {"type": "image-classification", "name": "image classification"}
-        results = [{"task": about, "dataset": dataset, "metrics": metrics}]
-        lines.append(f"model-index: {_json([{'name': name, 'results': results}])}")
-    return "\n".join(["---", *lines, "---"])
-
-
-def _licence(licence: str | None) -> list[str]:
-    """Return the licence of the base model by the hub's name for it, where it has one."""
-    if not licence:
-        return []
-    known = {"MIT": "mit", "Apache-2.0": "apache-2.0"}.get(licence.partition(" ")[0])
-    return [f"license: {known}"] if known else ["license: other", f"license_name: {_json(licence)}"]
+    results = [
+        EvalResult(
+            task_type="image-classification", dataset_type="imagefolder",
+            dataset_name=f"{measured['images']} images, {where}",
+            metric_type=kind, metric_name=title, metric_value=round(measured[key], 4),
+        )
+        for kind, title, key in (("accuracy", "accuracy", "accuracy"), ("f1", "macro F1", "macro_f1"))
+        if measured.get("images") and measured.get(key) is not None
+    ]  # fmt: skip
+    labels = ", ".join(re.sub("[_,]", " ", readable(str(label))) for label in config["classes"])
+    example = {"src": EXAMPLE, "example_title": "an example", "candidate_labels": labels}
+    return ModelCardData(
+        library_name=library,
+        pipeline_tag="image-classification" if library == "prolip" else "zero-shot-image-classification",
+        license=known if licence else None,
+        license_name=licence if licence and known == "other" else None,
+        base_model=_base_model(str(config["model"])),
+        tags=["prolip", "few-shot", "image-classification"],
+        widget=[example] if EXAMPLE in files else None,
+        model_name=readable(name) if results else None,
+        eval_results=results or None,
+    )
 
 
 def _base_model(name: str) -> str | None:
@@ -80,38 +80,37 @@ def _base_model(name: str) -> str | None:
     return found[1] if found else None
 
 
-def _json(value: Any) -> str:
-    """Return JSON, which is also YAML, in one line; what YAML would take for the end of a line is a space."""
-    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
-    return "".join(c if c.isprintable() else " " for c in readable(text))
+def _labels(config: dict[str, Any]) -> list[str]:
+    """Return the classes as the first prompt calls them."""
+    names = (config.get("recipe") or {}).get("prompt_names") or {}
+    template = (config.get("templates") or [DEFAULT_TEMPLATE])[0]
+    classes = (readable(str(names.get(name, name))).replace("_", " ") for name in config["classes"])
+    return [name_in_prompt(template, name) for name in classes]
 
 
 def _summary(config: dict[str, Any]) -> str:
-    fit = config["fit"]
+    fit, count, model = config["fit"], len(config["classes"]), _code(config["model"])
     if not fit["images"]:
         return (
-            f"A zero-shot image classifier with {len(config['classes'])} classes: it compares features of "
-            f"{_code(config['model'])} with the class names, and was fitted to no labelled image."
+            f"A zero-shot image classifier with {count} classes: it compares features of {model} with the "
+            "class names, and was fitted to no labelled image."
         )
-    text = (
-        f"An image classifier with {len(config['classes'])} classes. It was fitted to {fit['images']} "
-        f"labelled images ({fit['shots']:.3g} of each class) on features of {_code(config['model'])} "
-        f"with [prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}"
-    )
-    if isinstance(config.get("lam"), (int, float)):
-        text += f" (lam = {config['lam']:.3g})"
+    lam = f" (lam = {config['lam']:.3g})" if isinstance(config.get("lam"), (int, float)) else ""
     folds = config.get("kind") in ("projected", "anchored", "text_projected")
-    return text + ". The towers of the model are unchanged." if folds else text + "."
+    return (
+        f"An image classifier with {count} classes. It was fitted to {fit['images']} labelled images "
+        f"({fit['shots']:.3g} of each class) on features of {model} with "
+        f"[prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}{lam}."
+        + (" The towers of the model are unchanged." if folds else "")
+    )
 
 
 def _classes(config: dict[str, Any]) -> str:
-    names = ", ".join(map(_code, config["classes"]))
-    text = f"## Classes\n\n{names}"
-    if config.get("templates"):
-        prompts = ", ".join(map(_code, config["templates"]))
-        text += f"\n\nThe prompt of a class is {prompts}, with its name for `{{}}`"
-        text += " (underscores are spaces)"
-        text += "; their embeddings are averaged." if len(config["templates"]) > 1 else "."
+    text = "## Classes\n\n" + ", ".join(map(_code, config["classes"]))
+    if templates := config.get("templates"):
+        prompts = ", ".join(map(_code, templates))
+        text += f"\n\nThe prompt of a class is {prompts}, with its name for `{{}}` (underscores are spaces)"
+        text += "; their embeddings are averaged." if len(templates) > 1 else "."
     return text
 
 
@@ -119,28 +118,21 @@ def _results(config: dict[str, Any]) -> str:
     """Return the section with the accuracy."""
     measured, _, where = _measured(config)
     if not measured.get("images"):
-        why = (
-            "with one image of each class none is left to test on" if config["fit"]["images"] else "no images"
-        )
-        return f"## Accuracy\n\nNot measured: {why}. Run `prolip eval` on images of your own."
-    lines = [
-        "## Accuracy",
-        "",
-        f"Measured {where}, {measured['images']} of them.",
-        "",
-        "| | accuracy |",
-        "| --- | ---: |",
-        f"| before (zero-shot) | {_percent(measured['zero_shot_accuracy'])} |",
-        f"| this model | **{_percent(measured['accuracy'])}** |",
-        "",
-        "| class | accuracy |",
-        "| --- | ---: |",
-    ]
+        return "## Accuracy\n\nNot measured. Run `prolip eval` on images of your own."
     pairs = zip(config["classes"], measured["per_class"], strict=False)
-    lines += [
+    rows = [
         f"| {_plain(name, table=True)} | {_percent(value)} |" for name, value in pairs if value is not None
     ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"## Accuracy\n\nMeasured {where}, {measured['images']} of them.\n",
+            "| | accuracy |\n| --- | ---: |",
+            f"| before (zero-shot) | {_percent(measured['zero_shot_accuracy'])} |",
+            f"| this model | **{_percent(measured['accuracy'])}** |\n",
+            "| class | accuracy |\n| --- | ---: |",
+            *rows,
+        ]
+    )
 
 
 def _measured(config: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
@@ -154,28 +146,30 @@ def _measured(config: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
     return measured, "not used in the fit", "on test images that were not used in the fit"
 
 
-def _confidence(config: dict[str, Any]) -> str:
+def _confidence(config: dict[str, Any], files: Collection[str]) -> str:
     if not config["fit"]["images"]:
         return "## Confidence\n\nProbabilities are not calibrated: there was no labelled image."
     measured = config.get("evaluation") or config.get("held_out") or {}
-    floor = measured.get("calibration_error_floor")
     sentences = [
-        f"They are calibrated on the labelled images by one temperature, {config['temperature']:.3g}, "
-        "which does not change the predicted class."
+        f"## Confidence\n\nThey are calibrated on the labelled images by one temperature, "
+        f"{config['temperature']:.3g}, which does not change the predicted class."
     ]
     if "calibration_error" in measured:
+        floor = measured.get("calibration_error_floor")
+        chance = f"; with that many images, {_percent(floor)} is due to chance" if floor else ""
         sentences.append(
             f"Expected calibration error: {_percent(measured['calibration_error_before'])} at temperature 1, "
-            "before calibration, and "
-            f"{_percent(measured['calibration_error'])} after (0 means that of the predictions with 80 % "
-            "confidence, 80 % are correct"
-            + (f"; with that many images, {_percent(floor)} is due to chance)." if floor else ").")
+            f"before calibration, and {_percent(measured['calibration_error'])} after (0 means that of the "
+            f"predictions with 80 % confidence, 80 % are correct{chance})."
         )
-    sentences.append(
-        "It predicts one of its classes whatever the image shows. `prolip predict --reject` rejects "
-        "out-of-distribution images, unlike all of the labelled ones; a plain softmax does not."
-    )
-    return "## Confidence\n\n" + " ".join(sentences)
+    if "classifier.onnx" in files or "index.html" in files:
+        sentences.append("An image unlike all of the labelled ones is reported as none of the classes.")
+    else:
+        sentences.append(
+            "It predicts one of its classes whatever the image shows; with prolip, `prolip predict --reject` "
+            "rejects out-of-distribution images, unlike all of the labelled ones."
+        )
+    return " ".join(sentences)
 
 
 def _origin(config: dict[str, Any]) -> str:
@@ -208,34 +202,27 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-SIGMOID = (
-    "\n\nThe pipeline shows a sigmoid of each score, as it does for every SigLIP. The probabilities above "
-    "are a softmax over the classes."
-)
-
-
 def programs(config: dict[str, Any], files: Collection[str], repository: str | None = None) -> list[str]:
     """Return Markdown for each library that can load a folder, or a repository, with these files."""
-    labels = json.dumps([str(name).replace("_", " ") for name in config["classes"]], ensure_ascii=False)
-    template = json.dumps((config.get("templates") or ["a photo of a {}."])[0], ensure_ascii=False)
-    load = f"from_pretrained({_json(repository)})" if repository else 'load("path/to/this/folder")'
-    values = {"labels": labels, "template": template, "load": load}
+    templates = config.get("templates") or [DEFAULT_TEMPLATE]
+    load = f"from_pretrained({json.dumps(repository)})" if repository else 'load("path/to/this/folder")'
+    values = {
+        "labels": json.dumps(_labels(config), ensure_ascii=False),
+        "template": json.dumps(templates[0], ensure_ascii=False),
+        "load": load,
+    }
     text = Path(__file__).with_name("card_programs.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## (\S+): ([^\n]*)\n\n(```\w+\n.*?\n```)$", text, re.MULTILINE | re.DOTALL)
+    sections = re.split(r"^## (\S+): ", text, flags=re.MULTILINE)[1:]
     found = {
-        file: f"With {title}:\n\n{Template(program).substitute(values)}"
-        for file, title, program in sections
+        file: "With " + Template(section.strip()).substitute(values)
+        for file, section in zip(sections[::2], sections[1::2], strict=True)
         if file in files
     }
-    if "index.html" in files:
-        found["index.html"] = (
-            "In a browser: `index.html` classifies photos and camera images, and sends nothing. "
-            + (
-                "Put the folder on any web host, or try it with `python -m http.server`."
-                if "classifier.onnx" in files
-                else "It needs no other file and opens from the disk."
-            )
+    if "config.json" in found and config.get("sigmoid"):
+        found["config.json"] += (
+            "\n\nThe pipeline shows a sigmoid of each score, as it does for every SigLIP. The probabilities "
+            "above are a softmax over the classes."
         )
-    if config.get("sigmoid") and "config.json" in found:
-        found["config.json"] += SIGMOID
+    if len(templates) > 1 and {"config.json", "open_clip_config.json"} & found.keys():
+        found[""] = f"These programs use the first of {len(templates)} prompts; prolip uses all of them."
     return list(found.values())

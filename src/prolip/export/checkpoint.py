@@ -8,9 +8,7 @@ and a tokenizer where it is not the library's own. No file name is in both lists
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,11 +113,8 @@ def write_checkpoint(encoder: Encoder, changes: dict[str, Array], folder: Path) 
     state = {name: tensor.detach().cpu() for name, tensor in encoder.model.state_dict().items()}  # type: ignore[attr-defined]
     state |= {name: to_torch(array) for name, array in changes.items()}
     anatomy = encoder.anatomy  # type: ignore[attr-defined]
-    with _full_disks():
-        if anatomy.library == "hf":
-            _write_hf(anatomy, state, folder)
-        else:
-            _write_open_clip(anatomy, state, folder)
+    write = _write_hf if anatomy.library == "hf" else _write_open_clip
+    write(anatomy, state, folder)
 
 
 def load_checkpoint(library: str, folder: Path) -> Encoder:
@@ -147,17 +142,9 @@ def _write_open_clip(anatomy: Anatomy, state: dict[str, Tensor], folder: Path) -
     write_json(folder / "open_clip_config.json", config)
     # Towers of transformers may use one tensor under two names, which safetensors refuses.
     separate = {name: tensor.clone().contiguous() for name, tensor in state.items()}
-    save_file(separate, folder / "open_clip_model.safetensors", {"format": "pt"})
+    try:
+        save_file(separate, folder / "open_clip_model.safetensors", {"format": "pt"})
+    except SafetensorError as error:  # a full disk
+        raise OSError(first_line(error)) from error
     if anatomy.config["text_cfg"].get("hf_tokenizer_name"):
         anatomy.tokenizer.save_pretrained(folder)
-
-
-@contextmanager
-def _full_disks() -> Iterator[None]:
-    """Turn safetensors' own error for a full disk into an OSError."""
-    try:
-        yield
-    except (SafetensorError, ModelError) as error:
-        if "os error 28" in str(error):
-            raise OSError(errno.ENOSPC, "No space left on device") from error
-        raise

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -59,18 +59,6 @@ class Export:
         }
 
 
-class Format(Protocol):
-    """A format of exports."""
-
-    def why_not(
-        self, fitted: Fitted, encoder: Encoder, weights: str | None = None, download: bool = True
-    ) -> str | None:
-        """Say why a model cannot have this format, or None; without `download` with what is here alone."""
-
-    def write(self, folder: Path, export: Export) -> None:
-        """Write and check the files."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint of transformers or open_clip, with the tuned matrix in it."""
@@ -86,10 +74,10 @@ class Checkpoint:
             fold(fitted, encoder)
         except (ModelError, UsageError) as error:
             return str(error)
-        here = original is None or (
-            original.startswith("hf:") and cached_revision(original[3:], "config.json")
-        )
-        if not download and not (here and find_spec("torch")):
+        if original is None or download:
+            return None
+        here = original.startswith("hf:") and cached_revision(original[3:], "config.json")
+        if not (here and find_spec("torch")):
             return f"it needs the original weights, {original}, on this machine, and torch"
         return None
 
@@ -156,7 +144,7 @@ class WebPage(OnnxGraphs):
             graph.unlink()
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, Checkpoint | OnnxGraphs] = {
     "hf": Checkpoint("hf"),
     "open_clip": Checkpoint("open_clip"),
     "onnx": OnnxGraphs(),
@@ -170,10 +158,7 @@ def export(path: Path, model: Export, to: Sequence[str], *, force: bool = False)
     A folder that holds files is an error, unless `force`, which replaces those of the same names.
     """
     check_request(path, to, force)
-    for target in to:
-        check_formats(model.fitted, model.encoder, [target], model.weights)
-    if model.weights is not None and not {"hf", "open_clip"}.intersection(to):
-        raise UsageError("weights are for the formats hf and open_clip")
+    check_formats(model.fitted, model.encoder, to, model.weights)
     if model.runtime is not None and "web" not in to:
         raise UsageError("the runtime is for the format web")
     written: list[str] = []
@@ -198,31 +183,26 @@ def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
 
 def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str], weights: str | None = None) -> None:
     """Refuse formats that an adapted model cannot have, before anything is written."""
+    if weights is not None and not {"hf", "open_clip"}.intersection(to):
+        raise UsageError("weights are for the formats hf and open_clip")
     for target in to:
-        given = weights if isinstance(FORMATS[target], Checkpoint) else None
-        if reason := FORMATS[target].why_not(fitted, encoder, given):
+        if reason := FORMATS[target].why_not(fitted, encoder, weights):
             raise UsageError(reason)
 
 
 def check_request(path: Path, to: Sequence[str], force: bool) -> None:
-    """Check an export request before a model is loaded."""
+    """Check formats and folder before a model is loaded: the folder is new or empty, or `force` is set."""
     for target in to:
         check_name("export target", target, FORMATS)
     if not to:
         raise UsageError(f"name a format to export to: {', '.join(FORMATS)}")
-    check_empty(path, force)
-
-
-def check_empty(path: Path, force: bool) -> None:
-    """Check that a folder is new or empty, or `force` is set, and that it can be written."""
-    target = check_place(path)
-    if target.is_dir():
-        inside = sorted(file.name for file in target.iterdir())
-        if inside and not force:
-            raise UsageError(
-                f"{path} holds files ({inside[0]}{', ...' if len(inside) > 1 else ''}): "
-                "name a new folder, or replace those of the same names with ",
-                Parameter("force", True),
-            )
-    elif target.exists():
+    folder = check_place(path)
+    if folder.exists() and not folder.is_dir():
         raise UsageError(f"{path} is a file: name a folder")
+    inside = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+    if inside and not force:
+        raise UsageError(
+            f"{path} holds files ({inside[0]}, ...): name a new folder, or replace "
+            "those of the same names with ",
+            Parameter("force", True),
+        )

@@ -1,11 +1,10 @@
-"""ONNX graphs: a classifier that needs nothing else, and the two encoders.
+"""ONNX graphs: a classifier that needs nothing else, and its parts.
 
     classifier.onnx         image uint8 [height, width, 3]    ->  label_index [], probabilities [K],
                                                                   out_of_distribution []
 and with `all_graphs`
     classifier_batch.onnx   pixels uint8 [batch, S, S, 3]     ->  the same of each, [batch, ...]
     image.onnx              pixels uint8 [batch, S, S, 3]     ->  image_embeds [batch, D], unit rows
-    text.onnx               input_ids int64 [batch, L]        ->  text_embeds [batch, D], unit rows
 
 `image` is an upright RGB image of any size: resizing, cropping and normalisation are in the graph. `pixels`
 are images that are resized and cropped already. The metadata of each file has the labels, the threshold of
@@ -16,8 +15,8 @@ it is accepted. A method without an embedding of its own has only the classifier
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core import Fitted, Head, Projected
-from prolip.core.arrays import Array, softmax, unit_rows
+from prolip.core.arrays import Array, softmax
 from prolip.core.errors import ModelError, first_line
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
@@ -34,7 +33,7 @@ from prolip.io.onnx_graph import Graph, Values
 from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.writing import write_bytes
 
-PROMPTS = ("a photo of a cat.", "a photo of a very small dog.")
+AddTower = Callable[[Graph], str]  # adds the image tower to a graph; its input is `pixels`
 
 
 class Rejection(Protocol):
@@ -49,27 +48,17 @@ class GraphSpec:
     """A graph to be written."""
 
     name: str  # of the file
-    tower: str  # "image" or "text"
-    inputs: dict[str, Array]  # arrays to try it on, by name: two of each, or one image
-    # Adds what comes after the tower's output, under the names of `outputs`.
-    follow: Callable[[Graph, str], None]
+    example: Array  # an input to try it on: an image [H, W, 3], or pixels [2, S, S, 3]
+    follow: Callable[[Graph, str], None]  # adds what comes after the tower's output, named as `outputs`
     outputs: Values
-    expected: Array  # the output of floating point on `inputs`
-    tolerance: float  # its largest difference
+    expected: Array  # the output of floating point on the example
 
     @property
-    def is_whole_image(self) -> bool:
-        """Whether the input is one image of any size."""
-        return "image" in self.inputs
-
-    def input_values(self) -> Values:
-        """Return the inputs, as the file declares them."""
-        if self.is_whole_image:
+    def inputs(self) -> Values:
+        """The inputs, as the file declares them."""
+        if self.example.ndim == 3:
             return {"image": ("uint8", ("height", "width", 3))}
-        return {
-            name: (array.dtype.name, ("batch", "length") if array.ndim == 2 else ("batch", *array.shape[1:]))
-            for name, array in self.inputs.items()
-        }
+        return {"pixels": ("uint8", ("batch", *self.example.shape[1:]))}
 
 
 def write_graphs(
@@ -85,27 +74,38 @@ def write_graphs(
     """Write classifier.onnx into an existing folder; with `all_graphs` every graph that the model has."""
     encoder = fitted.encoder_for(encoder)  # training may have changed the tower
     about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
-    specs = [
-        classifier_spec(encoder, fitted, temperature, rejection, whole_image)
-        for whole_image in ([True, False] if all_graphs else [True])
-    ]
-    if isinstance(fitted, Projected) and all_graphs:
-        specs += _embedding_specs(encoder, fitted)
-    with ExitStack() as towers:
-        add_tower = _tower_writer(folder, encoder, specs, towers)
+    pixels = noise_pixels(encoder)
+    image = np.asarray(Image.fromarray(pixels[0]).resize((171, 387), Image.Resampling.BICUBIC))
+    specs = [classifier_spec(encoder, fitted, temperature, rejection, image)]
+    if all_graphs:
+        specs.append(classifier_spec(encoder, fitted, temperature, rejection, pixels))
+    if all_graphs and isinstance(fitted, Projected):
+        specs.append(embedding_spec(encoder, fitted, pixels))
+    with _tower(folder, encoder, pixels) as add_tower:
         for spec in specs:
-            write_bytes(folder / spec.name, _written(encoder, spec, add_tower, about))
-            check_graph(folder / spec.name, spec)
+            graph = Graph()
+            if spec.example.ndim == 3:
+                graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
+            spec.follow(graph, add_tower(graph))
+            write_bytes(folder / spec.name, graph.to_bytes(spec.inputs, spec.outputs, about))
+            check_graph(folder / spec.name, spec, encoder.graph_tolerance)
+
+
+def _tower(folder: Path, encoder: Encoder, pixels: Array) -> Any:
+    """Return a context with a function that adds the image tower to a graph, as `AddTower`."""
+    if encoder.writes_graphs:
+        return nullcontext(lambda graph: encoder.image_to_onnx(graph, "pixels"))
+    from prolip.export.onnx_torch import traced_tower
+
+    return traced_tower(folder, encoder, pixels)
 
 
 def classifier_spec(
-    encoder: Encoder, fitted: Fitted, temperature: float, rejection: Rejection | None, whole_image: bool
+    encoder: Encoder, fitted: Fitted, temperature: float, rejection: Rejection | None, example: Array
 ) -> GraphSpec:
     """Describe the classifier of a whole image, or of a batch of pixels."""
-    pixels = noise_pixels(encoder)
-    image = np.asarray(Image.fromarray(pixels[0]).resize((171, 387), Image.Resampling.BICUBIC))
-    if whole_image:
-        pixels = _prepared(encoder.preprocess, image)
+    whole_image = example.ndim == 3
+    pixels = _prepared(encoder.preprocess, example) if whole_image else example
 
     def follow(graph: Graph, x: str) -> None:
         logits = graph.node("Div", fitted.to_onnx(graph, x), temperature)
@@ -125,39 +125,24 @@ def classifier_spec(
 
     expected = softmax(fitted.logits(encoder.encode(pixels)) / temperature)
     batch: tuple[int | str, ...] = () if whole_image else ("batch",)
-    return GraphSpec(
-        "classifier.onnx" if whole_image else "classifier_batch.onnx",
-        "image",
-        {"image": image} if whole_image else {"pixels": pixels},
-        follow,
-        {
-            "label_index": ("int64", batch),
-            "probabilities": ("float32", (*batch, expected.shape[1])),
-            "out_of_distribution": ("bool", batch),
-        },
-        expected[0] if whole_image else expected,
-        encoder.graph_tolerance,
-    )
+    outputs: Values = {
+        "label_index": ("int64", batch),
+        "probabilities": ("float32", (*batch, expected.shape[1])),
+        "out_of_distribution": ("bool", batch),
+    }
+    name = "classifier.onnx" if whole_image else "classifier_batch.onnx"
+    return GraphSpec(name, example, follow, outputs, expected[0] if whole_image else expected)
 
 
-def _embedding_specs(encoder: Encoder, fitted: Projected) -> list[GraphSpec]:
-    pixels = noise_pixels(encoder)
+def embedding_spec(encoder: Encoder, fitted: Projected, pixels: Array) -> GraphSpec:
+    """Describe the graph of image embeddings."""
 
-    def image_embeds(graph: Graph, x: str) -> None:
+    def follow(graph: Graph, x: str) -> None:
         graph.node("Identity", fitted.embed_to_onnx(graph, x), output="image_embeds")
 
-    def text_embeds(graph: Graph, x: str) -> None:
-        graph.node("Identity", graph.unit_rows(graph.head(encoder.text_head, x)), output="text_embeds")
-
-    def spec(tower: str, inputs: dict[str, Array], follow: Any, expected: Array) -> GraphSpec:
-        outputs: Values = {f"{tower}_embeds": ("float32", ("batch", expected.shape[1]))}
-        return GraphSpec(f"{tower}.onnx", tower, inputs, follow, outputs, expected, encoder.graph_tolerance)
-
-    specs = [spec("image", {"pixels": pixels}, image_embeds, fitted.embed(encoder.encode(pixels)))]
-    if encoder.has_text_graph:
-        rows = unit_rows(encoder.text_head(encoder.encode_text(PROMPTS)))
-        specs.append(spec("text", encoder.token_arrays(PROMPTS), text_embeds, rows))
-    return specs
+    expected = fitted.embed(encoder.encode(pixels))
+    outputs: Values = {"image_embeds": ("float32", ("batch", expected.shape[1]))}
+    return GraphSpec("image.onnx", pixels, follow, outputs, expected)
 
 
 def noise_pixels(encoder: Encoder) -> Array:
@@ -178,7 +163,7 @@ def _prepared(preprocess: Preprocess, image: Array) -> Array:
     content = graph.to_bytes(
         {"image": ("uint8", ("height", "width", 3))}, {"pixels": ("uint8", (1, size, size, 3))}
     )
-    ((pixels,),) = run_graph(content, [{"image": image}], ["pixels"])
+    pixels = run_graph(content, "image", image, "pixels")
     difference = np.abs(pixels[0].astype(int) - preprocess.centre(Image.fromarray(image))).mean()
     if difference > 1:
         raise ModelError(
@@ -187,68 +172,28 @@ def _prepared(preprocess: Preprocess, image: Array) -> Array:
     return pixels
 
 
-def _tower_writer(
-    folder: Path, encoder: Encoder, specs: list[GraphSpec], towers: ExitStack
-) -> Callable[[Graph, str], str]:
-    """Return a function that adds a tower to a graph, and returns the name of the tower's output.
-
-    Its inputs have their names in `GraphSpec.inputs`, and an image is `pixels`.
-    """
-    if not encoder.writes_graphs:
-        from prolip.export.onnx_torch import traced_towers
-
-        inputs = {
-            spec.tower: {"pixels": noise_pixels(encoder)} if spec.tower == "image" else spec.inputs
-            for spec in specs
-        }
-        return towers.enter_context(traced_towers(folder, encoder, inputs))
-
-    def add(graph: Graph, tower: str) -> str:
-        if tower == "image":
-            return encoder.image_to_onnx(graph, "pixels")
-        names = next(spec.inputs for spec in specs if spec.tower == "text")
-        return encoder.text_to_onnx(graph, {name: name for name in names})
-
-    return add
-
-
-def _written(
-    encoder: Encoder, spec: GraphSpec, add_tower: Callable[[Graph, str], str], about: dict[str, Any]
-) -> bytes:
-    graph = Graph()
-    if spec.is_whole_image:
-        graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
-    spec.follow(graph, add_tower(graph, spec.tower))
-    return graph.to_bytes(spec.input_values(), spec.outputs, about)
-
-
-def check_graph(path: Path, spec: GraphSpec) -> None:
+def check_graph(path: Path, spec: GraphSpec, tolerance: float) -> None:
     """Run a graph on an image, or on batches of one and of three; reject one that computes something else."""
     (output,) = [name for name, (dtype, _) in spec.outputs.items() if dtype == "float32"]
-    places: list[Any] = [...] if spec.is_whole_image else [[0], [1, 0, 1]]
-    batches = [{name: array[rows] for name, array in spec.inputs.items()} for rows in places]
-    for rows, (found,) in zip(places, run_graph(path, batches, [output]), strict=True):
-        require_close(path, found, spec.expected[rows], spec.tolerance)
+    (name,) = spec.inputs
+    rows: Any
+    for rows in [...] if spec.example.ndim == 3 else ([0], [1, 0, 1]):
+        error = float(np.abs(run_graph(path, name, spec.example[rows], output) - spec.expected[rows]).max())
+        if not error <= tolerance:
+            raise ModelError(
+                f"the graph {path.name} differs from the model by {error:.1e}: it is not written"
+            )
 
 
-def run_graph(
-    path: Path | bytes, batches: Sequence[Mapping[str, Array]], outputs: Sequence[str]
-) -> list[list[Array]]:
-    """Return some outputs of a graph, in a file or not, for each batch of inputs."""
+def run_graph(graph: Path | bytes, name: str, value: Array, output: str) -> Array:
+    """Return an output of a graph, in a file or not, for the value of its input."""
     onnxruntime = onnx_runtime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:
-        graph = path if isinstance(path, bytes) else str(path)
-        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        return [session.run(list(outputs), dict(batch)) for batch in batches]
+        content = graph if isinstance(graph, bytes) else str(graph)
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        result: Array = session.run([output], {name: value})[0]
+        return result
     except Exception as failure:  # onnxruntime's errors have no base of their own
-        name = "" if isinstance(path, bytes) else f" {path.name}"
-        raise ModelError(f"the graph{name} does not run: {first_line(failure)}") from failure
-
-
-def require_close(path: Path, found: Array, expected: Array, tolerance: float) -> None:
-    """Reject a graph that computes something else than the model."""
-    error = float(np.abs(found - expected).max())
-    if not error <= tolerance:
-        raise ModelError(f"the graph {path.name} differs from the model by {error:.1e}: it is not written")
+        raise ModelError(f"a graph does not run: {first_line(failure)}") from failure

@@ -1,7 +1,7 @@
-"""Towers in torch as ONNX graphs: torch traces each once, and every graph includes what it needs of it."""
+"""The image tower in torch as an ONNX graph: torch traces it once, and every graph includes it."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,73 +20,57 @@ _OUTPUT = "tower_output"
 
 
 class _Traced(nn.Module):
-    """A function of tensors with the module that it uses, so that weights have their names."""
+    """The image tower of an encoder with the module that it uses, so that weights have their names."""
 
-    def __init__(self, run: Callable[..., Tensor], owner: nn.Module | None) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self.run = run
-        self.owner = owner
+        self.run = encoder.trace
+        self.owner = getattr(encoder, "model", None)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.run(*inputs)
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.run(pixels)
 
 
 @contextmanager
-def traced_towers(
-    folder: Path, encoder: Encoder, inputs: Mapping[str, Mapping[str, Array]]
-) -> Iterator[Callable[[Graph, str], str]]:
-    """Yield a function that adds a tower to a graph, and returns the name of its output.
+def traced_tower(folder: Path, encoder: Encoder, pixels: Array) -> Iterator[Callable[[Graph], str]]:
+    """Yield a function that adds the image tower to a graph, and returns the name of its output.
 
-    `inputs` has arrays to trace each tower with. Weights that are too large for one file stay in the folder.
+    Weights that are too large for one file stay in the folder.
     """
     require("onnxscript", "onnx")
-    paths = {tower: folder / f"{tower}_tower.onnx" for tower in inputs}
-    models: dict[str, OnnxModel] = {}
-
-    def add(graph: Graph, tower: str) -> str:
-        if tower not in models:
-            _trace(paths[tower], encoder, tower, inputs[tower])
-            models[tower] = OnnxModel(paths[tower])
-        graph.include(models[tower], [_OUTPUT])
-        return _OUTPUT
-
+    path = folder / "image_tower.onnx"
     try:
+        _trace(path, encoder, to_torch(pixels, encoder.device))
+        model = OnnxModel(path)
+
+        def add(graph: Graph) -> str:
+            graph.include(model, [_OUTPUT])
+            return _OUTPUT
+
         yield add
     finally:
-        for path in paths.values():
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 @torch.no_grad()
-def _trace(path: Path, encoder: Encoder, tower: str, arrays: Mapping[str, Array]) -> None:
-    names = list(arrays)
-
-    def text(*values: Tensor) -> Tensor:
-        return encoder.trace_text(dict(zip(names, values, strict=True)))
-
-    module = _Traced(encoder.trace if tower == "image" else text, getattr(encoder, "model", None))
-    inputs = {name: to_torch(array, encoder.device) for name, array in arrays.items()}
-    batch = torch.export.Dim("batch", min=1)
-    shapes = tuple(
-        {0: batch, 1: torch.export.Dim.AUTO} if t.ndim == 2 else {0: batch} for t in inputs.values()
-    )
+def _trace(path: Path, encoder: Encoder, pixels: Tensor) -> None:
+    module = _Traced(encoder).eval()
     try:
         with quiet(), warnings.catch_warnings():
             # Two inputs of one batch, and the exporter's own deprecations: a user can do nothing about them.
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                module.eval(),
-                tuple(inputs.values()),
+                module,
+                (pixels,),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
-                input_names=names,
+                input_names=["pixels"],
                 output_names=[_OUTPUT],
-                dynamic_shapes=(shapes,),
+                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
             )
     except Exception as error:  # the exporter raises whatever the model's code raises
-        why = first_line(error.__cause__ or error)
-        raise ModelError(f"the {tower} tower cannot be traced: {why}") from error
+        raise ModelError(f"the tower cannot be traced: {first_line(error.__cause__ or error)}") from error
     assert program is not None
     weights = sum(parameter.nbytes for parameter in module.parameters())
     program.save(str(path), external_data=weights > _ONE_FILE)

@@ -74,7 +74,7 @@ def has_card(path: Path) -> bool:
         return False
 
 
-def version(path: Path) -> str | None:
+def manifest_checksum(path: Path) -> str | None:
     """Return a checksum that identifies a saved model; None where there is no model."""
     try:
         return _sha256(read_bytes(path / CONFIG))
@@ -85,7 +85,7 @@ def version(path: Path) -> str | None:
 def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
     """Write the folder; an existing model is replaced when the new one is complete.
 
-    `over` is the `version` that this model was made from: one that was saved since then is not replaced.
+    `over` is the `manifest_checksum` of the model that this one was made from; another one is not replaced.
     """
     contents = {}
     for kind, tensors in (("prolip", model.tensors), ("support", model.support)):
@@ -97,7 +97,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
     try:
         with write_lock(follow(path)):
             target = check_target(path, model.card is not None)
-            if over is not None and over != version(target):
+            if over is not None and over != manifest_checksum(target):
                 raise UsageError(f"{path} was changed by another process: run the command again")
             target.mkdir(parents=True, exist_ok=True)
             new = [name for name in contents if not (target / name).exists()]
