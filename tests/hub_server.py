@@ -1,17 +1,14 @@
 """A model hub on this machine: the part of the Hugging Face hub's protocol that downloads and uploads use.
 
-`Hub(folder)` serves folder/OWNER/NAME/... as repositories. `faults` makes it fail: "cut" closes it after
-half of each large file, once; "slow" sends little by little; "other" changes a byte of each large file;
-"whole" ignores ranges; "commit" refuses commits. `sent` counts the bytes of each file that responses begin to
-send, `tokens` has who requested files. Whoever sends TOKEN is the user OWNER, and may write; `visibility` has
-that of new repositories.
+`Hub(folder)` serves folder/OWNER/NAME/... as repositories. `faults` makes it fail: "slow" sends little by
+little; "other" changes a byte of each large file; "commit" refuses commits. `tokens` has who requested files.
+Whoever sends TOKEN is the user OWNER, and may write; `visibility` has that of new repositories.
 """
 
 import base64
 import hashlib
 import json
 import time
-from collections import Counter
 from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,9 +37,9 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.folder, self.faults, self.requests, self.cut = Path(folder), set(), [], set()
+        self.folder, self.faults, self.requests = Path(folder), set(), []
         self.pause = 0.05  # seconds after each fifth of a file, where it is "slow"
-        self.sent, self.tokens = Counter(), set()
+        self.tokens = set()
         self.visibility, self.commits = {}, {}  # of repositories
         self.uploaded = {}  # large files by their SHA-256
 
@@ -196,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
             content = content[:-1] + bytes([content[-1] ^ 1])
         start = 0
         self.server.tokens.add(self.headers.get("Authorization"))
-        if span := self.headers.get("Range") if "whole" not in faults else None:
+        if span := self.headers.get("Range"):
             start = int(span.removeprefix("bytes=").split("-")[0])
         self.send_response(206 if span else 200)
         self.send_header("ETag", f'"{etag}"')
@@ -208,16 +205,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not body:
             return None
-        if large and "cut" in faults and name not in self.server.cut:
-            self.server.cut.add(name)
-            self.server.sent[name] += len(content) // 2 - start
-            self.wfile.write(content[start : len(content) // 2])
-            self.wfile.flush()
-            self.close_connection = True
-            self.connection.shutdown(2)
-            return None
         step = max(1, len(content) // 5) if "slow" in faults else len(content) or 1
-        self.server.sent[name] += len(content) - start
         for place in range(start, len(content), step):
             self.wfile.write(content[place : place + step])
             self.wfile.flush()

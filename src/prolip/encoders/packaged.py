@@ -23,15 +23,13 @@ class PackagedFile:
     def path(self) -> Path:
         """Return the path of the file, after checking its content."""
         spec = importlib.util.find_spec(self.package)
-        if spec is None or spec.origin is None:
-            raise ModelError(f"the offline encoder needs {self.package}: pip install {self.distribution}")
-        path = Path(spec.origin).parent / self.inside
+        path = Path(spec.origin if spec and spec.origin else "").parent / self.inside
         if not path.is_file():
             raise ModelError(
-                f"{self.package} lacks {self.inside}: pip install --force-reinstall {self.distribution}"
+                f"{self.package} is not installed, or lacks {self.inside}: "
+                f"pip install --force-reinstall {self.distribution}"
             )
-        actual = file_sha256(path)
-        if actual != self.digest:
+        if (actual := file_sha256(path)) != self.digest:
             raise ModelError(
                 f"{path.name} of {self.package} was altered: expected SHA-256 {self.digest}, found {actual}; "
                 f"pip install --force-reinstall {self.distribution}"
