@@ -25,7 +25,7 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
     show_default="a CDN",
     help="web: an unpacked package onnxruntime-web that the page uses.",
 )
-@flag("--all", "all_graphs", help="onnx: also the graphs of batches, images and texts.")
+@flag("--all", "all_graphs", help="onnx: also the graphs of batches and of image embeddings.")
 @option(
     "--weights",
     metavar="NAME",

@@ -37,7 +37,7 @@ class Export:
     fitted: Fitted
     config: dict[str, Any]
     rejection: Any = None  # decides which images are out-of-distribution, if the model can
-    all_graphs: bool = False  # also those of batches, images and texts
+    all_graphs: bool = False  # also those of batches and of image embeddings
     weights: str | None = None  # what ONNX graphs were made of, as a model of transformers or open_clip
     runtime: Path | None = None  # the folder of ONNX Runtime Web
 
@@ -108,7 +108,7 @@ class Checkpoint:
 
 
 class OnnxGraphs:
-    """`classifier.onnx`, and with `all_graphs` those of batches, images and texts."""
+    """`classifier.onnx`, and with `all_graphs` those of batches and of image embeddings."""
 
     def why_not(
         self, fitted: Fitted, encoder: Encoder, weights: str | None = None, download: bool = True
