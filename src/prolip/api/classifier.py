@@ -393,7 +393,7 @@ class FewShotClassifier(Parameters):
 
         `to` is "hf", "open_clip", "onnx", "web", or several of them.
         `evaluation`, from `report`, replaces the held-out figures in the model card. For "onnx":
-        `all_graphs` also writes those of batches and of image embeddings. For "web": `runtime`, a folder with the
+        `all_graphs` also writes graphs of batches and of embeddings. For "web": `runtime`, a folder with the
         package onnxruntime-web, which goes into the page instead of a CDN. For "hf" and "open_clip" of a
         model on ONNX graphs: `weights`, the same model in one of these libraries, like
         "hf:openai/clip-vit-base-patch32"; that of a short name is known, and used without `weights` if it was
