@@ -485,6 +485,20 @@ def test_labels_that_are_missing_or_mixed(offline, labels):
         read_labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, split="train")
 
 
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("x,y", ["no column of images", "labels", "image_column", "label_column"]),
+        ("image,label,label", ["two columns"]),
+    ],
+)
+def test_columns_that_are_missing_or_twice_are_all_named(tmp_path, header, said):
+    (tmp_path / "list.csv").write_text(f"{header}\na,b,c\n".replace(",c", ",c" * (header.count(",") - 1)))
+    with pytest.raises(InputError) as error:
+        read_images(tmp_path / "list.csv")
+    assert all(part in str(error.value) for part in said)
+
+
 def test_columns_are_named_in_fit(folder, offline):
     write_csv(folder, folder.parent / "list.csv")
     renamed = (folder.parent / "list.csv").read_text().replace("file_name,label", "foto,art", 1)

@@ -82,14 +82,18 @@ class TableOptions:
     def check(self, record: Record, labelled: bool) -> None:
         """Refuse a row without a column of images, of labels if it is `labelled`, or of named groups."""
         grouped = labelled and self.named("group") is not None
-        for kind in ("image", *["label"] * labelled, *["group"] * grouped):
-            if self.column(kind, record.cells) is None:
-                names = ", ".join(self.names(kind))
-                present = ", ".join(record.cells)[:200] or "none"
-                raise InputError(
-                    f"{record.where}: no column of {kind}s ({names}), only {present}: rename or pass ",
-                    Parameter("group_by" if kind == "group" else f"{kind}_column", "..."),
-                )
+        kinds = ("image", *["label"] * labelled, *["group"] * grouped)
+        missing = [kind for kind in kinds if self.column(kind, record.cells) is None]
+        if missing:
+            columns = " and ".join(f"{kind}s ({', '.join(self.names(kind))})" for kind in missing)
+            present = ", ".join(record.cells)[:200] or "none"
+            advice: list[str | Parameter] = []
+            for kind in missing:
+                name = "group_by" if kind == "group" else f"{kind}_column"
+                advice += [" and ", Parameter(name, "...")]
+            raise InputError(
+                f"{record.where}: no column of {columns}, only {present}: rename or pass ", *advice[1:]
+            )
 
     def _cell(self, kind: str, record: Record) -> Any:
         column = self.column(kind, record.cells)
@@ -181,6 +185,8 @@ def _csv_records(table: Path, text: str, delimiter: str) -> Iterator[Record]:
                 continue
             if header is None:
                 header = list(map(column_key, row))
+                if repeated := [name for name in header if name and header.count(name) > 1]:
+                    raise InputError(f"{where}: two columns are called {repeated[0]!r}: rename one")
                 continue
             if any(row[len(header) :]):
                 raise InputError(f"{where}: it has more cells than the header ({len(header)})")
