@@ -129,7 +129,7 @@ def _local(visual: Any) -> Any:
     if isinstance(getattr(visual, "proj", None), nn.Parameter) and _reads_class_token(visual):
 
         def of_vit(pixels: Tensor) -> Tensor:
-            hidden = visual.transformer(visual._embeds(pixels))
+            hidden = visual.transformer(visual._embeds(pixels))  # noqa: SLF001 - the tokens that enter a ViT
             rows: Tensor = visual.ln_post(hidden[:, 1:]) @ visual.proj
             return rows
 
