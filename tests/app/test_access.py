@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra `app` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
-pytest.importorskip("python_multipart", reason="the extra `app` is not installed")
 
 from starlette.exceptions import HTTPException
 

@@ -94,7 +94,7 @@ def test_the_keys_of_a_saved_model_stay(colour_model):
 
 def test_the_keys_of_a_prediction_over_http_stay(colour_model):
     """`POST /predict`: one image, several, and one that cannot be read; and `GET /models`."""
-    for library in ("starlette", "uvicorn", "python_multipart"):
+    for library in ("starlette", "uvicorn"):
         pytest.importorskip(library, reason="the extra `app` is not installed")
     from app_server import Client, png, running_models
 

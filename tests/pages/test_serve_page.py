@@ -1,12 +1,9 @@
 """The pages of `prolip serve` in a real browser, wide and light, narrow and dark."""
 
-import json
-
 import pytest
 
 from app_server import png, running_models
 from pictures import COLOURS, blotch
-from prolip.app.predict_server import OPENAPI
 
 pytestmark = pytest.mark.browser
 
@@ -57,15 +54,4 @@ def test_an_image_is_sent_and_its_prediction_shown(page, port, colour_model, tmp
     page.locator("#file").set_input_files(tmp_path / "b.png")
     page.locator("#prediction.bad").wait_for()
     assert page.locator("#top tr").count() == 0
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def test_the_api_is_described_on_a_page(page, port):
-    page.goto(f"http://127.0.0.1:{port}/docs")
-    give_token(page)
-    page.get_by_role("heading", name="Errors").wait_for()
-    paths = json.loads(OPENAPI.read_text())["paths"]
-    operations = [f"{method.upper()} {path}" for path, each in paths.items() for method in each]
-    assert page.locator("h2").all_inner_texts() == [*operations, "Errors"]
-    assert "How many classes to rank" in page.locator("table").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

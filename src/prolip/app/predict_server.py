@@ -1,16 +1,13 @@
 """The server of saved models: `POST /predict`, a page to try it, and nothing that changes anything."""
 
-import asyncio
-import base64
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -21,17 +18,14 @@ from prolip.api import save
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
 from prolip.app.images import UPLOAD_LIMIT, encode
-from prolip.app.responses import EXCEPTION_HANDLERS, STATIC, STATIC_ROUTES, describe, read_object
+from prolip.app.responses import EXCEPTION_HANDLERS, STATIC, STATIC_ROUTES
 from prolip.app.security import Access, AccessMiddleware
-from prolip.core import InputError, UsageError
+from prolip.core import UsageError
 from prolip.core.errors import UnknownNameError
-from prolip.features import ImageError
 from prolip.io.environment import cores
 
-OPEN_PATHS = ("/healthz", "/docs", "/static/")
+OPEN_PATHS = ("/healthz", "/openapi.json", "/static/")
 OPENAPI = Path(__file__).parent / "openapi.json"
-MAX_IMAGES = 64  # in one request
-REQUEST_LIMIT = 2 * UPLOAD_LIMIT
 BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -56,7 +50,6 @@ class PredictServer:
         """Return the ASGI application behind its access checks."""
         routes = [
             Route("/", lambda _: FileResponse(STATIC / "serve" / "index.html")),
-            Route("/docs", lambda _: FileResponse(STATIC / "serve" / "docs.html")),
             *STATIC_ROUTES,
             Route("/predict", self.predict, methods=["POST"]),
             Route("/models", self.list_models),
@@ -65,7 +58,7 @@ class PredictServer:
         ]
         app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
         return CORSMiddleware(  # without origins it adds nothing
-            AccessMiddleware(app, self.access, REQUEST_LIMIT),
+            AccessMiddleware(app, self.access, UPLOAD_LIMIT),
             allow_origins=self.access.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type"],
@@ -86,66 +79,29 @@ class PredictServer:
         )
 
     async def predict(self, request: Request) -> Response:
-        """Classify one image, or several."""
-        images, several, fields = await _read_images(request)
-        fields = {**request.query_params, **fields}
-        name = str(fields.get("model", next(iter(self.models))))
+        """Classify the image that is the body of the request."""
+        query = request.query_params
+        name = query.get("model", next(iter(self.models)))
         if name not in self.models:
             raise UnknownNameError("model", name, self.models)
-        work = partial(_predict, self.models[name], _read_options(fields))
-        run = partial(anyio.to_thread.run_sync, work, limiter=self._threads)
-        rows = await asyncio.gather(*(run(*image) for image in images))
-        if several:
-            return JSONResponse({"model": name, "predictions": rows})
-        return JSONResponse({"model": name, **rows[0]}, 422 if "error" in rows[0] else 200)
+        if request.headers.get("content-type", "").startswith(("multipart/", "application/json")):
+            raise HTTPException(415, "send the bytes of one image as the body: curl --data-binary @image.jpg")
+        work = partial(_predict, self.models[name], await request.body(), _read_options(query))
+        row = await anyio.to_thread.run_sync(work, limiter=self._threads)
+        return JSONResponse({"model": name, **row})
 
 
-def _predict(model: AdaptedModel, options: PredictOptions, name: str, data: bytes) -> dict[str, Any]:
-    """Classify an image; one that cannot be read gets an error in place of a prediction."""
-    try:
-        x = encode(data, model.fitted.encoder_for(model.encoder))
-    except ImageError as error:
-        return {"image": name, "error": describe(error)}
-    return predict(model, x, options).to_json([name])[0]
+def _predict(model: AdaptedModel, data: bytes, options: PredictOptions) -> dict[str, Any]:
+    x = encode(data, model.fitted.encoder_for(model.encoder))
+    return predict(model, x, options).to_json([""])[0]
 
 
-def _read_options(fields: Mapping[str, Any]) -> PredictOptions:
+def _read_options(query: Mapping[str, str]) -> PredictOptions:
     """Return how many classes are ranked, and whether images are rejected."""
-    reject = BOOLEANS.get(str(fields.get("reject", "false")).lower())
+    reject = BOOLEANS.get(query.get("reject", "false").lower())
     if reject is None:
-        raise UsageError(f"reject must be true or false, got {str(fields['reject'])[:20]!r}")
+        raise UsageError(f"reject must be true or false, got {query['reject'][:20]!r}")
     try:
-        return PredictOptions(int(fields.get("top", 1)), reject)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"top must be a positive integer, got {str(fields['top'])[:20]!r}") from error
-
-
-async def _read_images(request: Request) -> tuple[list[tuple[str, bytes]], bool, dict[str, Any]]:
-    """Read the names and contents of the images, whether the response is a list, and the other fields."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    fields: dict[str, Any] = {}
-    if kind == "application/json":
-        fields = await read_object(request)
-        several = "images" in fields
-        texts = fields.pop("images") if several else [fields.pop("image", None)]
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise InputError('the request must be {"image": base64} or {"images": [base64, ...]}')
-        images = [(str(i), _from_base64(text)) for i, text in enumerate(texts)]
-    elif kind == "multipart/form-data":
-        async with request.form(max_files=MAX_IMAGES) as form:
-            uploads = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
-            fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-            images = [(upload.filename or "", await upload.read()) for upload in uploads]
-            several = len(images) > 1
-    else:
-        images, several = [("", await request.body())], False
-    if not 1 <= len(images) <= MAX_IMAGES:
-        raise InputError(f"a request must have 1 to {MAX_IMAGES} images, got {len(images)}")
-    return images, several, fields
-
-
-def _from_base64(text: str) -> bytes:
-    """Decode base64, plain or as a data: URL, with or without line breaks; anything else is no image."""
-    with suppress(ValueError):
-        return base64.b64decode(text.rpartition(",")[2])
-    return b""
+        return PredictOptions(int(query.get("top", 1)), reject)
+    except ValueError as error:
+        raise UsageError(f"top must be a positive integer, got {query['top'][:20]!r}") from error

@@ -34,7 +34,7 @@ def server_options(port: int, token: str, about_token: str) -> Callable[[Any], A
         def given(**values: Any) -> None:
             from prolip.io.environment import require
 
-            for name in ("starlette", "uvicorn", "python_multipart"):
+            for name in ("starlette", "uvicorn"):
                 require(name, "app", "this command")
             function(**{name: value for name, value in values.items() if value is not None})
 
@@ -86,7 +86,7 @@ def open_page(folder: Path | None = None, *, no_browser: bool, **server: Any) ->
 def serve(models: tuple[Path, ...], **server: Any) -> None:
     """Serve predictions over HTTP: POST /predict with an image.
 
-    A browser shows a form at /, and the API at /docs.
+    A browser shows a form at /; /openapi.json describes the API.
 
     $ prolip serve my-model
     $ curl --data-binary @cat.jpg http://127.0.0.1:8000/predict

@@ -1,7 +1,7 @@
 // A form that sends one image to the server, and shows its prediction.
 import { h, percent, plural } from "../lib/dom.js";
-import { call, tokenHeader } from "./client.js";
 
+const KEY = "prolip-token";
 const TOP = 5; // classes that are shown
 const [models, file, drop, reject] = ["models", "file", "drop", "reject"].map((id) =>
   document.getElementById(id),
@@ -85,6 +85,45 @@ document.addEventListener("drop", (event) => {
   drop.classList.remove("over");
   show(event.dataTransfer.files[0]);
 });
+
+// The response of a path as JSON, with the token where the server needs one, which the reader types; throws the server's message if there is one in place of it.
+async function call(path, options = {}) {
+  const token = sessionStorage.getItem(KEY);
+  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const response = await fetch(path, { ...options, headers });
+  if (response.status === 401) {
+    await askForToken(token !== null);
+    return call(path, options);
+  }
+  const found = await response.json();
+  if (found.error) throw new Error(found.error);
+  return found;
+}
+
+// Whether the server was given a token: examples then show where it goes.
+const tokenHeader = () =>
+  sessionStorage.getItem(KEY) ? ' -H "Authorization: Bearer $PROLIP_TOKEN"' : "";
+
+function askForToken(wrong) {
+  const input = h("input", { type: "password", required: true, pattern: "[\\w.~+\\/=\\-]+", autocomplete: "off" });
+  const text = wrong ? "This is not the token of the server" : "The server needs its token";
+  const form = h(
+    "form",
+    { method: "dialog" },
+    h("label", {}, text, input),
+    h("button", { class: "primary" }, "Continue"),
+  );
+  const dialog = h("dialog", { oncancel: (event) => event.preventDefault() }, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((done) =>
+    dialog.addEventListener("close", () => {
+      sessionStorage.setItem(KEY, input.value);
+      dialog.remove();
+      done();
+    }),
+  );
+}
 
 served = await call("models");
 models.append(...served.map(({ model }) => h("option", {}, model)));
