@@ -136,18 +136,16 @@ def test_as_many_out_of_distribution_images_do_no_harm(problem):
     assert accuracy(with_pool.logits(x), y) >= accuracy(model.logits(x), y)
 
 
-@pytest.mark.parametrize("method", ["anchored", "rla"])
-def test_the_matrix_gives_the_sum_of_both_answers(method):
+def test_the_matrix_gives_the_sum_of_both_answers():
     head, text, draw = world(noise=0.3)
     task = Task(*draw(4), text, head, scale=10.0)
-    model, confidence = fitted(task, method)
+    model, confidence = fitted(task)
     x, _ = draw(50)
-    inputs = x if method == "anchored" else head(x)
-    axes = Axes.of(inputs, CLASSES)
+    axes = Axes.of(x, CLASSES)
     logits = model.logits(x) / confidence.temperature
-    found = fit_gaussians(axes(inputs[:16]), task.y, axes(inputs), logits, np.ones(len(x)))
+    found = fit_gaussians(axes(x[:16]), task.y, axes(x), logits, np.ones(len(x)))
     moved = move(model, axes, found, confidence.temperature, x, labelled=0)
-    expected = 0.5 * (logits + found.beta * (axes(inputs) @ found.weight.T + found.offset))
+    expected = 0.5 * (logits + found.beta * (axes(x) @ found.weight.T + found.offset))
     centred = [scores - scores.mean(axis=1, keepdims=True) for scores in (moved.logits(x), expected)]
     assert np.corrcoef(centred[0].ravel(), centred[1].ravel())[0, 1] > 0.97
     assert accuracy(moved.logits(x), expected.argmax(axis=1)) > 0.95
@@ -185,7 +183,7 @@ def test_a_hundred_held_out_images_are_enough():
 def test_what_cannot_be_used_is_said(problem):
     task, model, confidence, draw = problem
     probe = methods.create("linear_probe", C=10.0).fit(task)
-    for fit, images, why in ((model, 3, "too few, it takes 30"), (probe, 100, "no matrix")):
+    for fit, images, why in ((model, 3, "too few, it takes 30"), (probe, 100, "no projection")):
         same, _, evidence = fit_with_pool(fit, confidence, task, draw(images)[0])
         assert same is fit
         assert not evidence.used

@@ -52,25 +52,13 @@ class Axes:
 
     @classmethod
     def of(cls, x: Array, classes: int) -> Axes:
-        """Compute the axes of inputs [n, Do], or of an even sample of them.
-
-        Uses a random start and one step of the power method (Halko, Martinsson and Tropp, 2011, algorithm
-        4.3), with 16 extra axes.
-        """
-        from scipy.linalg import qr
-
+        """Compute the axes of inputs [n, Do], or of an even sample of them."""
         x = unit_rows(x[:: -(-len(x) // MAX_AXES_ROWS)].astype(np.float32, copy=False))
         mean = x.mean(axis=0)
         x = x - mean
         rank = max(1, min(max(MIN_AXES, AXES_PER_CLASS * classes), MAX_AXES, len(x) - 1, x.shape[1]))
-        start = np.random.default_rng(0).standard_normal((len(x), min(rank + 16, *x.shape)), np.float32)
-        with single_thread():
-            q = parallel_matmul(x.T, parallel_matmul(x, parallel_matmul(x.T, start)))
-            q = qr(q, mode="economic", overwrite_a=True, check_finite=False)[0]  # NumPy's is in float64
-            inside = parallel_matmul(x, q)
-            values, vectors = np.linalg.eigh(inside.T @ inside)
-        axes = q @ vectors[:, ::-1][:, :rank]
-        return cls(mean, axes, np.maximum(values[::-1][:rank], 0) / len(x))
+        values, vectors = np.linalg.eigh(parallel_matmul(x.T, x))
+        return cls(mean, vectors[:, ::-1][:, :rank], np.maximum(values[::-1][:rank], 0) / len(x))
 
     def __call__(self, x: Array) -> Array:
         """Return coordinates f [n, r] of inputs [n, Do]."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,6 @@ COSINE_ROWS = 1024  # rows of the matrix of cosines at a time
 MAX_PAIRS_PER_IMAGE = 20
 MAX_CANDIDATES = 20_000  # pairs whose pixels are compared, the most similar first
 MIN_LENGTH = 1e-3  # of centred features, as a share of that of the features
-MAX_COMPARISONS = 3  # of the pixels of two groups, before they are taken to be different
 
 Pixels = Callable[[int], Array]  # returns the signature of an image by its index
 
@@ -57,45 +57,36 @@ class Pair:
 
 def near_copies(x: Array, pixels: Pixels) -> list[Pair]:
     """Find pairs of near-copies among features x [n, Do], the most similar first."""
+    pixels = cache(pixels)
     found = _pairs(_directions(x), CANDIDATE_COSINE)
     pairs = [Pair(*pair) for pair in zip(*(each.tolist() for each in found), strict=True)]
-    sure = [pair for pair in pairs if pair.cosine >= SURE_COSINE]
-    candidates = pairs[len(sure) :][:MAX_CANDIDATES]
-    signatures = {i: pixels(i) for i in sorted({i for pair in candidates for i in (pair.first, pair.second)})}
-    return sure + [
+    return [
         pair
-        for pair in candidates
-        if correlation(signatures[pair.first], signatures[pair.second]) >= _required(pair)
+        for pair in pairs
+        if pair.cosine >= SURE_COSINE
+        or correlation(pixels(pair.first), pixels(pair.second))
+        >= (LIKELY_CORRELATION if pair.cosine >= LIKELY_COSINE else SURE_CORRELATION)
     ]
 
 
 @single_thread()  # the classes are small
-def near_copy_groups(x: Array, y: Array, pixels: Pixels | None = None) -> Array:
+def near_copy_groups(x: Array, y: Array, pixels: Pixels) -> Array:
     """Number the groups [n] of near-copies within a class, for features x [n, Do] and labels y [n].
 
-    Without `pixels` features alone decide. Pixels that cannot change the groups are not compared: those of
-    images that are in one group already, or of groups of which `MAX_COMPARISONS` pairs do not agree.
+    Pixels of images that are in one group already are not compared.
     """
-    directions, group = _directions(x), np.arange(len(x))
-    signatures: dict[int, Array] = {}
+    directions, group, pixels = _directions(x), np.arange(len(x)), cache(pixels)
     for label in np.unique(y):
         images = np.flatnonzero(y == label)
-        least = SURE_COSINE if pixels is None else LIKELY_COSINE
-        first, second, cosines = _pairs(directions[images], least)
+        first, second, cosines = _pairs(directions[images], LIKELY_COSINE)
         sure = cosines >= SURE_COSINE
-        group[images] = images[_components(first[sure], second[sure], len(images))]
-        first, second = images[first[~sure]], images[second[~sure]]
-        apart = group[first] != group[second]
-        compared: dict[tuple[int, int], int] = {}
-        for i, j in zip(first[apart].tolist(), second[apart].tolist(), strict=True):
-            pair = min(group[i], group[j]), max(group[i], group[j])
-            compared[pair] = compared.get(pair, 0) + 1
-            if pixels is None or pair[0] == pair[1] or compared[pair] > MAX_COMPARISONS:
-                continue
-            for k in {i, j} - signatures.keys():
-                signatures[k] = pixels(k)
-            if correlation(signatures[i], signatures[j]) >= LIKELY_CORRELATION:
-                group[images[group[images] == pair[1]]] = pair[0]
+        own = _components(first[sure], second[sure], len(images))
+        for i, j in zip(first[~sure], second[~sure], strict=True):
+            if own[i] != own[j] and (
+                correlation(pixels(int(images[i])), pixels(int(images[j]))) >= LIKELY_CORRELATION
+            ):
+                own[own == own[j]] = own[i]
+        group[images] = images[own]
     return group
 
 
@@ -146,11 +137,6 @@ def connected(pairs: list[Pair]) -> list[list[int]]:
             first += second
             group_of.update(dict.fromkeys(second, first))
     return [sorted(group) for group in {id(group): group for group in group_of.values()}.values()]
-
-
-def _required(pair: Pair) -> float:
-    """Return the correlation of pixels that a pair needs."""
-    return LIKELY_CORRELATION if pair.cosine >= LIKELY_COSINE else SURE_CORRELATION
 
 
 def _directions(x: Array) -> Array:

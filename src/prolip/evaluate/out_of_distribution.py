@@ -27,7 +27,6 @@ projection is tuned to distinguish the classes, and drops what else an image sho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,13 +66,7 @@ class OutOfDistribution:
         """Return the score below which images are rejected: so is this fraction of the support images."""
         if not (isinstance(false_reject, (int, float)) and 0 <= false_reject < 1):
             raise UsageError(f"false_reject must be a fraction from 0 to below 1, got {false_reject!r}")
-        if false_reject == FALSE_REJECT:
-            return self._default_threshold
         return float(np.quantile(self.scores, false_reject))
-
-    @cached_property
-    def _default_threshold(self) -> float:  # once per model, not once per request
-        return float(np.quantile(self.scores, FALSE_REJECT))
 
     def reject(self, x: Any, head: Head, best: Array, threshold: float | None = None) -> Array:
         """Return which images are out-of-distribution, [n]; `best` [n] are their most probable classes.

@@ -90,13 +90,13 @@ def fit_with_pool(
     """
     weights = (confidence.out_of_distribution or OutOfDistribution.of(task)).weights(x, task.linear)
     least = max(MIN_POOL, MIN_POOL_PER_CLASS * task.classes)
-    if not isinstance(fitted, Projected):
-        why = f"{fitted.method} has no matrix that a pool could change"
+    if not isinstance(fitted, Projected) or fitted.adapter is not None:
+        why = f"{fitted.method} tunes no projection that a pool could change"
         return fitted, confidence, Evidence(False, why)
     if weights.sum() < least:
         why = f"{weights.sum():.0f} in-distribution images are too few, it takes {least}"
         return fitted, confidence, Evidence(False, why)
-    inputs = [_inputs(fitted, features) for features in (task.x[0], x)]
+    inputs = [fitted.head.split(features)[0] for features in (task.x[0], x)]
     axes = Axes.of(np.concatenate(inputs), task.classes)
     pool = Pool(axes, x, axes(inputs[1]), weights, axes(inputs[0]))
     gaussians = pool.cluster(np.arange(task.n), task.y, fitted.logits(x) / confidence.temperature)
@@ -125,25 +125,19 @@ def move(
     c = n / (n + labelled): beside many labelled images a regression on them knows more than means do (16
     images of each of 60 birds, a pool of 600: 0.7 points won with c, 0.5 lost without).
     """
-    base = fitted.head.weight if fitted.adapter is None else fitted.adapter
-    some = x[:: -(-len(x) // LENGTH_SAMPLE)]
-    lengths = np.maximum(row_lengths(_inputs(fitted, some)), 1e-30)
-    ratio = float((row_lengths(_embedded(fitted, some)) / lengths).mean())
+    base, some = fitted.head.weight, x[:: -(-len(x) // LENGTH_SAMPLE)]
+    lengths = np.maximum(row_lengths(fitted.head.split(some)[0]), 1e-30)
+    ratio = float((row_lengths(fitted.head(some)) / lengths).mean())
     direct = parallel_matmul(axes.axes, gaussians.weight.T.astype(axes.axes.dtype))  # [Do, K]
     constant = gaussians.offset - axes.mean @ direct
     g = direct + np.outer(_constant_direction(axes, len(x)), constant)
     share = len(x) / (len(x) + labelled)
     g = (ratio * share * gaussians.beta * temperature / fitted.scale) * (g - g.mean(axis=1, keepdims=True))
-    weight = (base + g @ np.linalg.pinv(fitted.text.rows.T.astype(np.float64), TEXT_RANK_TOLERANCE)).astype(
-        base.dtype
-    )
-    moved = (
-        replace(fitted, head=fitted.head.with_weight(weight), tuned=True)
-        if fitted.adapter is None
-        else replace(fitted, adapter=weight)
-    )
-    longer = float((row_lengths(_embedded(moved, some)) / lengths).mean())
-    return replace(moved, scale=0.5 * fitted.scale / temperature * longer / ratio, fit_scale=None)
+    weight = base + g @ np.linalg.pinv(fitted.text.rows.T.astype(np.float64), TEXT_RANK_TOLERANCE)
+    head = fitted.head.with_weight(weight.astype(base.dtype))
+    longer = float((row_lengths(head(some)) / lengths).mean())
+    scale = 0.5 * fitted.scale / temperature * longer / ratio
+    return replace(fitted, head=head, tuned=True, scale=scale, fit_scale=None)
 
 
 def _predict_with_pool(
@@ -199,16 +193,6 @@ def _recognition(pool: Pool, task: Task, gaussians: Gaussians) -> Evidence:
     known = f"{100 * share:.0f} % of {count} labelled images"
     why = f"the clusters of the pool recognise {known} without seeing them"
     return Evidence(share >= 0.5, why, count, None, share)
-
-
-def _inputs(fitted: Projected, x: Array) -> Array:
-    """Return what the matrix of a model multiplies."""
-    return fitted.head.split(x)[0] if fitted.adapter is None else fitted.head(x)
-
-
-def _embedded(fitted: Projected, x: Array) -> Array:
-    v = fitted.head(x)
-    return v if fitted.adapter is None else v @ fitted.adapter.astype(v.dtype, copy=False)
 
 
 def _constant_direction(axes: Axes, images: int) -> Array:
