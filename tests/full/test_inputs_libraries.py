@@ -193,16 +193,11 @@ def test_datasets_that_are_wrong(hugging_face, dataset, tmp_path):
 # --- data frames
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "lazy", "pyarrow"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_data_frames(library, pictures, files, tmp_path, offline, monkeypatch):
-    module = pytest.importorskip("polars" if library == "lazy" else library)
+    module = pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
-    make = {
-        "pandas": lambda rows: module.DataFrame(rows),
-        "polars": lambda rows: module.DataFrame(rows),
-        "lazy": lambda rows: module.LazyFrame(rows),
-        "pyarrow": lambda rows: module.table(rows),
-    }[library]
+    make = module.table if library == "pyarrow" else module.DataFrame
     check(make({"path": files, "class": LABELS}), pictures, offline)
     check(make({"image_path": files, "category": LABELS}), pictures, offline)
     images = read_images(make({"id": files, "breed": LABELS}), image_column="id", label_column="breed")

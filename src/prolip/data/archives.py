@@ -9,13 +9,12 @@ import tarfile
 import tempfile
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, first_line
 from prolip.data.files import listing
 from prolip.data.imageset import LazyImage
 from prolip.io.reading import ReadError
@@ -28,24 +27,27 @@ HEADER = 1 << 20  # bytes of a header in a .tar, which is in memory as a whole
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file has the suffix of an archive."""
-    return path.name.lower().endswith(ARCHIVE_SUFFIXES)
+    """Whether this is a file with the suffix of an archive."""
+    return path.name.lower().endswith(ARCHIVE_SUFFIXES) and not path.is_dir()
 
 
 class Archive:
-    """An archive and the temporary folder of its files, which is removed with the last image of it."""
+    """An archive and the temporary folder of its files, which is removed with the last image of it.
+
+    The folder ends in the name of the archive, for messages.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.folder = Path(tempfile.mkdtemp(prefix="prolip-")).resolve()
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        temporary = tempfile.mkdtemp(prefix="prolip-")
+        weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        self.path, self.folder = path, Path(temporary).resolve() / path.name
+        self.folder.mkdir()
         try:
             _unpack(path, self.folder)
         except ReadError:
             raise
         except Exception as error:  # a damaged archive can raise anything
-            problem = str(error)[:200] or type(error).__name__
-            raise ReadError(path, f"it cannot be unpacked: {self.rename(problem)}") from error
+            raise ReadError(path, f"it cannot be unpacked: {first_line(error)}") from error
 
     @property
     def root(self) -> Path:
@@ -57,22 +59,12 @@ class Archive:
             root = inside[0][0]
         return root
 
-    @contextmanager
-    def reading(self) -> Iterator["Archive"]:
-        """Name the archive, in errors too, where they name the temporary folder."""
-        try:
-            yield self
-        except InputError as error:
-            error.args = tuple(self.rename(part) if isinstance(part, str) else part for part in error.args)
-            raise
-
-    def rename(self, text: str) -> str:
-        """Name the archive where a text names the temporary folder."""
-        return text.replace(str(self.folder), str(self.path))
-
     def images(self, images: Iterable[Path | LazyImage]) -> list[Any]:
         """Return images in the temporary folder as members of the archive."""
-        return [LazyImage(self.rename(str(image)), partial(self._load, image)) for image in images]
+        return [
+            LazyImage(str(image).replace(str(self.folder), str(self.path)), partial(self._load, image))
+            for image in images
+        ]
 
     def _load(self, image: Path | LazyImage) -> Any:
         return image.load() if isinstance(image, LazyImage) else image

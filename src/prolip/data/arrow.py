@@ -1,124 +1,99 @@
 """Parquet files and datasets of Hugging Face: tables of Arrow, whose images are read on access."""
 
-import bisect
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from prolip.core.errors import InputError, ProlipError, UsageError
-from prolip.data.imageset import LazyImage
-from prolip.data.tables import KINDS, Record, TableOptions, column_key
+from prolip.data.tables import Table
 from prolip.io.environment import require
-from prolip.io.reading import ReadError
 
-Columns = list[str]
-ReadCell = Callable[[str, int], Any]  # of a column and a row
+ROWS = 100  # of a dataset that are read at a time
+Part = Callable[[list[str]], Any]  # of columns: some rows, as a table of Arrow
 
 
-def is_saved_dataset(folder: Path) -> bool:
+def is_saved_dataset(path: Path) -> bool:
     """Whether `save_to_disk` of Hugging Face's datasets wrote this folder."""
-    return (folder / "dataset_dict.json").is_file() or (
-        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    )
+    return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
 def load_saved_dataset(folder: Path) -> Any:
     """Open a saved dataset."""
     datasets = require("datasets", "datasets", f"reading {folder}, a dataset of Hugging Face,")
-    try:
+    with _arrow_errors(str(folder)):
         return datasets.load_from_disk(str(folder))
-    except Exception as error:  # of pyarrow, JSON or datasets, on a damaged folder
-        raise InputError(f"{folder} cannot be read: {str(error)[:200]}") from error
 
 
-def dataset_records(
-    source: Any, place: str, folder: Path, options: TableOptions, split: str | None = None
-) -> Iterator[Record]:
-    """Yield the records of a Dataset in memory or on the disk, which may be a split of a larger one."""
-    if not hasattr(source, "with_format") or not hasattr(source, "__len__"):
+def dataset_table(source: Any, place: str, folder: Path = Path(), split: str | None = None) -> Table:
+    """Return the table of a Dataset in memory or on the disk, which may be a split of a larger one."""
+    if not hasattr(source, "__len__"):
         raise UsageError(f"{place} is streamed, and has no length: collect it into a Dataset first")
 
-    @cache
-    def part(*columns: str) -> Any:
-        return source.select_columns(list(columns)).with_format("arrow")
+    def part(start: int, columns: list[str]) -> Any:
+        return source.select_columns(columns).with_format("arrow")[start : start + ROWS]
 
-    def batches(columns: Columns) -> Any:
-        return part(*columns).iter(1000)
-
-    def read(column: str, row: int) -> Any:
-        return part(column)[row].column(0)[0].as_py()
-
-    for record in _records(source.features.arrow_schema, batches, read, place, folder, options):
-        yield replace(record, cells={**record.cells, "split": split}) if split else record
+    parts = [partial(part, start) for start in range(0, len(source), ROWS)]
+    return _table(source.features.arrow_schema, parts, place, folder, split)
 
 
-def parquet_records(table: Path, options: TableOptions) -> Iterator[Record]:
-    """Yield the records of a Parquet file."""
-    parquet = require("pyarrow.parquet", "tables", f"reading {table.name}")
-    try:
-        source = parquet.ParquetFile(table)
-
-        def batches(columns: Columns) -> Any:
-            return source.iter_batches(columns=columns)
-
-        cells = _ParquetCells(source)
-        yield from _records(source.schema_arrow, batches, cells.read, str(table), table.parent, options)
-    except ProlipError:
-        raise
-    except Exception as error:  # of pyarrow, on a damaged file
-        raise ReadError(table, f"it is not a Parquet file: {str(error)[:200]}") from error
+def parquet_table(path: Path) -> Table:
+    """Open a Parquet file."""
+    parquet = require("pyarrow.parquet", "tables", f"reading {path.name}")
+    with _arrow_errors(str(path)):
+        file = parquet.ParquetFile(path)
+        parts = [partial(file.read_row_group, group) for group in range(file.num_row_groups)]
+        return _table(file.schema_arrow, parts, str(path), path.parent)
 
 
-def _records(
-    schema: Any,
-    batches: Callable[[Columns], Iterable[Any]],
-    read: ReadCell,
-    place: str,
-    folder: Path,
-    options: TableOptions,
-) -> Iterator[Record]:
-    columns = {column_key(name): name for name in schema.names}
+def arrow_table(source: Any) -> Table:
+    """Return the table that a `pyarrow.Table` in memory is."""
+    return _table(source.schema, [source.select], "Table", Path())
+
+
+def _table(schema: Any, parts: Sequence[Part], place: str, folder: Path, split: str | None = None) -> Table:
     features = _features(schema)
-    used = {kind: _column(kind, columns, features, options) for kind in KINDS}
-    image = used["image"]
-    kind = "" if image is None else str(schema.field(columns[image]).type)
-    if embedded := kind.startswith("struct") or "binary" in kind:
-        used["image"] = None
-    # A column that was found by its type gets a usual name.
-    small = {
-        key if key in options.names(kind) else options.names(kind)[0]: columns[key]
-        for kind, key in used.items()
-        if key is not None
+
+    def read(columns: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        kind, number = str(schema.field(columns["image"]).type), 0
+        embedded = kind.startswith("struct") or "binary" in kind
+        small = list({*columns.values()} - ({columns["image"]} if embedded else set()))
+        load = _cell_reader(parts, columns["image"])
+        for index, part in enumerate(parts):
+            with _arrow_errors(place):
+                rows = part(small or [columns["image"]]).to_pylist()
+            for row, values in enumerate(rows):
+                cells = {kind: _named(values.get(name), features.get(name)) for kind, name in columns.items()}
+                if embedded:
+                    cells["image"] = partial(load, index, row)
+                yield number, cells
+                number += 1
+
+    types = {
+        kind: name
+        for kind, type_name in (("image", "Image"), ("label", "ClassLabel"))
+        for name, feature in reversed(features.items())
+        if isinstance(feature, dict) and feature.get("_type") == type_name
     }
-    number = 0
-    for batch in batches(list(small.values()) or schema.names[:1]):
-        values = [_named(batch.column(name).to_pylist(), features.get(name)) for name in small.values()]
-        for row in range(batch.num_rows):
-            cells = {name: column[row] for name, column in zip(small, values, strict=True)}
-            if embedded and image is not None:
-                load = partial(_image, read, columns[image], number, options, folder)
-                cells[options.names("image")[0]] = LazyImage(f"{place}:{number}", load)
-            yield Record(
-                f"{place}, row {number}", f"{place}:{number}", cells or dict.fromkeys(columns), folder
-            )
-            number += 1
+    return Table(place, schema.names, read, folder, types, split)
 
 
-def _column(
-    kind: str, columns: dict[str, str], features: dict[str, Any], options: TableOptions
-) -> str | None:
-    """Return the column that is named, else the first of the type for it, else that of a usual name."""
-    feature = {"image": "Image", "label": "ClassLabel"}.get(kind)
-    if feature and options.named(kind) is None:
-        for key, name in columns.items():
-            if features.get(name, {}).get("_type") == feature:
-                return key
-    return options.column(kind, columns)
+def _cell_reader(parts: Sequence[Part], column: str) -> Callable[[int, int], Any]:
+    """Return a function that reads a cell; the part that was read last stays in memory."""
+    lock = Lock()
+
+    @lru_cache(maxsize=1)
+    def load(part: int) -> Any:
+        return parts[part]([column]).column(0)
+
+    def read(part: int, row: int) -> Any:
+        with lock:
+            return load(part)[row].as_py()
+
+    return read
 
 
 def _features(schema: Any) -> dict[str, Any]:
@@ -129,38 +104,19 @@ def _features(schema: Any) -> dict[str, Any]:
         return {}
 
 
-def _named(values: list[Any], feature: Any) -> list[Any]:
-    """Return numeric labels by their names."""
+def _named(value: Any, feature: Any) -> Any:
+    """Return a numeric label by its name."""
     if not isinstance(feature, dict) or "names" not in feature:
-        return values
-    names = dict(enumerate(feature["names"]))
-    return [names.get(value) for value in values]
+        return value
+    return dict(enumerate(feature["names"])).get(value)
 
 
-def _image(read: ReadCell, column: str, row: int, options: TableOptions, folder: Path) -> Any:
-    """Return the bytes or the path of the image in a row."""
-    value = read(column, row)
-    if isinstance(value, dict):  # as Hugging Face stores images
-        value = value.get("bytes") or value.get("path")
-    if value is None:
-        raise InputError(f"row {row} has no image")
-    return options.find(value, folder, f"row {row}") if isinstance(value, str) else value
-
-
-class _ParquetCells:
-    """Cells of a file; the group of rows that was read last stays in memory."""
-
-    def __init__(self, source: Any) -> None:
-        rows = [source.metadata.row_group(i).num_rows for i in range(source.metadata.num_row_groups)]
-        self._starts = [0, *itertools.accumulate(rows)]
-        self._source, self._group, self._cells, self._lock = source, -1, None, Lock()
-
-    def read(self, column: str, row: int) -> Any:
-        """Return the value of a cell; always of the same column."""
-        with self._lock:
-            group = bisect.bisect_right(self._starts, row) - 1
-            if group != self._group:
-                self._cells = self._source.read_row_group(group, columns=[column]).column(column)
-                self._group = group
-            assert self._cells is not None
-            return self._cells[row - self._starts[group]].as_py()
+@contextmanager
+def _arrow_errors(place: str) -> Iterator[None]:
+    """Report what Arrow raises on damaged files, which are errors of many kinds."""
+    try:
+        yield
+    except ProlipError:
+        raise
+    except Exception as error:
+        raise InputError(f"{place} cannot be read: {str(error)[:200]}") from error

@@ -10,19 +10,19 @@
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
 from prolip.data.archives import Archive, is_archive
-from prolip.data.arrow import is_saved_dataset, load_saved_dataset, parquet_records
+from prolip.data.arrow import is_saved_dataset, load_saved_dataset, parquet_table
 from prolip.data.files import existing, images_below, is_file, is_image
 from prolip.data.folders import choose_split, class_folders, splits_in, table_in
 from prolip.data.imageset import ImageSet, LazyImage, class_names
-from prolip.data.objects import column_images, object_records
-from prolip.data.tables import SPLITS, TABLE_SUFFIXES, Record, TableOptions, split_of, text_records
+from prolip.data.objects import column_images, object_tables
+from prolip.data.tables import SPLITS, TEXT_TABLES, Table, TableOptions, text_table
 
 Source = str | os.PathLike[str]
 
@@ -62,8 +62,8 @@ def read_images(
         raise UnknownNameError("split", split, SPLITS)
     if isinstance(source, (str, os.PathLike)):
         images = _from_path(existing(source), split, options)
-    elif (records := object_records(source, options)) is not None:
-        images = _from_records(records, options, type(source).__name__, split)
+    elif tables := object_tables(source):
+        images = _from_tables(tables, options, split)
     else:
         raise UsageError(
             f"images with labels are a folder, a table or a dataset, not {type(source).__name__}"
@@ -99,14 +99,13 @@ def list_images(
 
 def images_in(source: Any) -> list[Any] | None:
     """Return the images of a frame or a dataset in memory, or of a column; None for anything else."""
-    options = TableOptions()
-    records = object_records(source, options)
-    return column_images(source) if records is None else _images(records, options)
+    tables = object_tables(source)
+    return _images_of(tables, TableOptions()) if tables else column_images(source)
 
 
 def is_source(value: Any) -> bool:
     """Whether this is an object with images and labels."""
-    return object_records(value, TableOptions()) is not None
+    return bool(object_tables(value))
 
 
 def _options(
@@ -118,12 +117,11 @@ def _options(
 
 def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet:
     if is_archive(path):
-        with Archive(path).reading() as archive:
-            images = _from_path(archive.root, split, replace(options, inside=archive.folder))
-            return replace(images, images=archive.images(images.images), root=path)
-    if (records := _records_at(path, options)) is not None:
-        folder = "" if path.is_dir() else path.parent.name
-        return _from_records(records, options, str(path), split, folder)
+        archive = Archive(path)
+        images = _from_path(archive.root, split, replace(options, inside=archive.folder))
+        return replace(images, images=archive.images(images.images), root=path)
+    if tables := _tables_at(path):
+        return _from_tables(tables, options, split)
     if path.is_dir():
         return _from_folder(path, split, options)
     raise InputError(
@@ -131,69 +129,48 @@ def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet
     )
 
 
-def _records_at(path: Path, options: TableOptions) -> Iterator[Record] | None:
-    """Return the records of a table or of a saved dataset; None of anything else."""
-    if path.is_dir():
-        if not is_saved_dataset(path):
-            return None
-        return object_records(load_saved_dataset(path), options, str(path), path)
-    suffix = path.suffix.lower()
-    if suffix not in TABLE_SUFFIXES:
-        return None
-    return parquet_records(path, options) if suffix == ".parquet" else text_records(path)
+def _tables_at(path: Path) -> list[Table]:
+    """Return the table of a file, or those of a saved dataset; none of anything else."""
+    if is_saved_dataset(path):
+        return object_tables(load_saved_dataset(path), str(path), path)
+    if path.suffix.lower() == ".parquet":
+        return [parquet_table(path)]
+    return [text_table(path)] if path.suffix.lower() in TEXT_TABLES else []
 
 
 def _from_folder(root: Path, split: str | None, options: TableOptions) -> ImageSet:
-    chosen, folder = split, root
-    if not (table := table_in(root)):
-        splits = splits_in(root)
-        if not splits:
-            return class_folders(root, None, options.group_by)
+    chosen, folder = None, root
+    if not table_in(root) and (splits := splits_in(root)):
         chosen = choose_split(splits, split, root)
         folder = splits[chosen]
-        if not (table := table_in(folder)):
-            return class_folders(folder, chosen, options.group_by)
-    records = _records_at(table, options) or iter(())
-    return _from_records(records, options, str(table), chosen, folder.name)
+    if table := table_in(folder):
+        images = _from_tables(_tables_at(table), options, split)
+        return replace(images, split=chosen or images.split)
+    return class_folders(folder, chosen, options.group_by)
 
 
-def _from_records(
-    records: Iterator[Record], options: TableOptions, place: str, split: str | None, folder: str = ""
-) -> ImageSet:
-    """Make an image set of records; the name of the folder around them may be that of a split."""
-    rows: list[tuple[Path | LazyImage, str, str | None, str | None]] = []
-    label_of: dict[Path, str] = {}
-    for record in records:
-        options.check(record, labelled=True)
-        image, label = options.image(record), options.label(record)
-        if isinstance(image, Path) and label_of.setdefault(image, label) != label:
-            raise InputError(f"{record.where}: {image} is both {label_of[image]!r} and {label!r}")
-        rows.append((image, label, options.split(record), options.group(record, image)))
-    if not rows:
-        raise InputError(f"no images in {place}: it has no rows")
-    chosen = split_of(folder)
-    present = {row[2] for row in rows}
-    if present != {None}:
-        chosen = choose_split([name for name in SPLITS if name in present], split, place)
-        rows = [row for row in rows if row[2] == chosen]
-    images, labels, _, groups = zip(*rows, strict=True)
-    classes = sorted(set(labels))
+def _from_tables(tables: list[Table], options: TableOptions, split: str | None) -> ImageSet:
+    rows = [row for table in tables for row in options.rows(table)]
+    place = tables[0].place
+    chosen = None
+    if present := list(dict.fromkeys(row.split for row in rows if row.split is not None)):
+        chosen = choose_split(present, split, place)
+        rows = [row for row in rows if row.split == chosen]
+    classes = sorted({row.label for row in rows})
     number = {name: label for label, name in enumerate(classes)}
-    grouped = None if None in groups else groups
-    return ImageSet(list(images), [number[name] for name in labels], classes, place, chosen, grouped)
+    groups = tuple(row.group for row in rows if row.group is not None)
+    images, labels = [row.image for row in rows], [number[row.label] for row in rows]
+    return ImageSet(images, labels, classes, place, chosen, groups or None)
 
 
 def _listed(path: Path, options: TableOptions) -> list[Any]:
     if is_archive(path):
-        with Archive(path).reading() as archive:
-            return archive.images(_listed(archive.root, replace(options, inside=archive.folder)))
-    images: list[Any] = list(images_below(path)) if path.is_dir() else []
-    if not images and (records := _records_at(path, options)) is not None:
-        images = _images(records, options)
-        if not images:
-            raise InputError(f"no images in {path}: it has no rows")
-    if images:
+        archive = Archive(path)
+        return archive.images(_listed(archive.root, replace(options, inside=archive.folder)))
+    if images := list(images_below(path)) if path.is_dir() else []:
         return images
+    if tables := _tables_at(path):
+        return _images_of(tables, options)
     if path.is_dir():
         raise InputError(f"no images in {path} (files with suffixes like .jpg, .png, .webp)")
     if path.suffix and not is_image(path):
@@ -203,9 +180,5 @@ def _listed(path: Path, options: TableOptions) -> list[Any]:
     return [path]
 
 
-def _images(records: Iterator[Record], options: TableOptions) -> list[Any]:
-    images = []
-    for record in records:
-        options.check(record, labelled=False)
-        images.append(options.image(record))
-    return images
+def _images_of(tables: list[Table], options: TableOptions) -> list[Any]:
+    return [row.image for table in tables for row in options.rows(table, labelled=False)]

@@ -1,4 +1,4 @@
-"""Tables and datasets in memory, as records.
+"""Tables and datasets in memory.
 
 | object | library |
 | --- | --- |
@@ -13,49 +13,41 @@ image, or an array or tensor of pixels.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from prolip.core.arrays import to_numpy
+from prolip.core.arrays import to_numpy, to_python_scalar
 from prolip.core.errors import InputError
-from prolip.data.arrow import dataset_records
+from prolip.data.arrow import arrow_table, dataset_table
 from prolip.data.imageset import LazyImage
-from prolip.data.tables import Record, TableOptions, column_key, split_of
+from prolip.data.tables import Table, split_of
 
 
-def object_records(
-    source: Any, options: TableOptions, place: str | None = None, folder: Path = Path()
-) -> Iterator[Record] | None:
-    """Return the records of an object; None of one that is not a dataset or a frame.
+def object_tables(source: Any, place: str | None = None, folder: Path = Path()) -> list[Table]:
+    """Return the tables of a dataset, of which each split is one, or of a frame; none of anything else.
 
     Files that it names are relative to `folder`.
     """
-    place = type(source).__name__ if place is None else place
-    if is_hugging_face(source):
+    place = place or type(source).__name__
+    if _is_from(source, "datasets") and hasattr(source, "column_names"):
         if not isinstance(source, dict):
-            return dataset_records(source, place, folder, options)
-        names = [name for name in source if split_of(name)] or list(source)
-        return chain.from_iterable(
-            dataset_records(source[name], f"{place}/{name}", folder, options, name) for name in names
-        )
-    if _is_from(source, "pandas", "polars", "pyarrow") and (
-        hasattr(source, "collect") or hasattr(source, "columns")
-    ):
-        return _frame_records(source)
-    return _pair_records(source, options) if _has_pairs(source) else None
+            return [dataset_table(source, place, folder)]
+        return [
+            dataset_table(part, f"{place}/{name}", folder, split_of(name) or name)
+            for name, part in source.items()
+        ]
+    if _is_from(source, "pyarrow") and hasattr(source, "schema"):
+        return [arrow_table(source)]
+    if _is_from(source, "pandas", "polars") and len(getattr(source, "shape", ())) == 2:
+        return [Table(place, list(source.columns), partial(_frame_rows, source))]
+    return [_pairs_table(source)] if _has_pairs(source) else []
 
 
 def column_images(source: Any) -> list[LazyImage] | None:
     """Return the images of `dataset["image"]`, a column of a Hugging Face dataset; None of anything else."""
-    if not _is_from(source, "datasets") or is_hugging_face(source) or not hasattr(source, "__getitem__"):
+    if not _is_from(source, "datasets") or not hasattr(source, "__getitem__"):
         return None
     return [LazyImage(f"row {i}", partial(source.__getitem__, i)) for i in range(len(source))]
-
-
-def is_hugging_face(source: Any) -> bool:
-    """Whether this is a Dataset or a DatasetDict of Hugging Face."""
-    return _is_from(source, "datasets") and hasattr(source, "column_names")
 
 
 def _is_from(value: Any, *libraries: str) -> bool:
@@ -78,49 +70,43 @@ def _has_pairs(source: Any) -> bool:
     return isinstance(item, (tuple, list)) and len(item) > 1
 
 
-def _frame_records(source: Any) -> Iterator[Record]:
-    if hasattr(source, "collect"):  # a query of polars
-        source = source.collect()
-    if hasattr(source, "to_pylist"):  # of pyarrow
-        rows = source.to_pylist()
-    else:
-        rows = source.to_dicts() if hasattr(source, "to_dicts") else source.to_dict("records")
-    for row, cells in enumerate(rows):
-        named = {column_key(name): value for name, value in cells.items()}
-        yield Record(f"the frame, row {row}", f"row {row}", named)
+def _frame_rows(source: Any, columns: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    cells = zip(*(list(source[name]) for name in columns.values()), strict=True)
+    for number, row in enumerate(cells):
+        yield number, dict(zip(columns, row, strict=True))
 
 
-def _pair_records(source: Any, options: TableOptions) -> Iterator[Record]:
-    dataset, rows = _unwrap(source)
+def _pairs_table(source: Any) -> Table:
+    dataset, indices = _unwrap(source)
     place, classes = type(dataset).__name__, getattr(dataset, "classes", None)
     targets, samples = getattr(dataset, "targets", None), getattr(dataset, "samples", None)
     labels = None if targets is None else to_numpy(targets).tolist()
     if not (isinstance(samples, list) and samples and isinstance(samples[0][0], (str, Path))):
         samples = None
-    for row in rows:
-        name = f"{place}[{row}]"
-        if samples is not None:
-            image: Any = Path(samples[row][0])
-            target = samples[row][1]
-        else:
-            image = LazyImage(name, partial(_item_image, dataset, row))
-            target = labels[row] if labels is not None else dataset[row][1]
-        target = to_numpy(target).item() if hasattr(target, "dtype") else target
-        if classes is not None and isinstance(target, int):
-            if not 0 <= target < len(classes):
-                raise InputError(f"{name}: target {target} lies outside the {len(classes)} classes")
-            target = classes[target][0] if isinstance(classes[target], tuple) else classes[target]
-        yield Record(name, name, {options.names("image")[0]: image, options.names("label")[0]: target})
+
+    def read(columns: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for index in indices:
+            image = partial(_item_image, dataset, index) if samples is None else Path(samples[index][0])
+            target = to_python_scalar(dataset[index][1] if labels is None else labels[index])
+            if classes is not None and isinstance(target, int):
+                if not 0 <= target < len(classes):
+                    raise InputError(
+                        f"{place}:{index}: target {target} lies outside the {len(classes)} classes"
+                    )
+                target = classes[target][0] if isinstance(classes[target], tuple) else classes[target]
+            yield index, {"image": image, "label": target}
+
+    return Table(place, ["image", "label"], read)
 
 
 def _unwrap(source: Any) -> tuple[Any, list[int]]:
     """Return the dataset behind subsets and loaders, and the indices of its items."""
     if not hasattr(source, "dataset"):
         return source, list(range(len(source)))
-    dataset, rows = _unwrap(source.dataset)
+    dataset, indices = _unwrap(source.dataset)
     chosen = getattr(source, "indices", None)
-    return dataset, rows if chosen is None else [rows[int(i)] for i in chosen]
+    return dataset, indices if chosen is None else [indices[int(i)] for i in chosen]
 
 
-def _item_image(dataset: Any, row: int) -> Any:
-    return dataset[row][0]
+def _item_image(dataset: Any, index: int) -> Any:
+    return dataset[index][0]

@@ -1,15 +1,16 @@
 """Tables of images: each row has a file or bytes, a label, and perhaps a split and a group.
 
-Every kind of table (.csv, .tsv, .jsonl, .parquet, a data frame, a dataset) is read as records; `TableOptions`
-finds image, label, split and group in their cells.
+Every kind of table (.csv, .tsv, .jsonl, .parquet, a data frame, a dataset) is a `Table`; `TableOptions` finds
+image, label, split and group in its columns.
 """
 
 import csv
+import io
 import itertools
 import json
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from prolip.core.names import normalize_name
 from prolip.data.files import is_file
 from prolip.data.imageset import LazyImage
 from prolip.io.csv import csv_text
-from prolip.io.reading import ReadError, read_bytes
+from prolip.io.reading import read_bytes
 
 TEXT_TABLES = (".csv", ".tsv", ".jsonl")
-TABLE_SUFFIXES = (*TEXT_TABLES, ".parquet")
-TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in TABLE_SUFFIXES)
+TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in (*TEXT_TABLES, ".parquet"))
 
 # The first column of a kind that a table has is used.
 COLUMNS = {
@@ -34,7 +34,6 @@ COLUMNS = {
     "split": ("split", "subset"),
     "group": ("group", "group_id"),
 }  # fmt: skip
-KINDS = tuple(COLUMNS)
 PARENT = "parent"  # the value of `group_by` that groups images by their folders
 SPLITS: dict[str, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -42,77 +41,100 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "test": ("test", "testing"),
 }
 
-csv.field_size_limit(2**31 - 1)  # of the process
+
+@dataclass(frozen=True)
+class Table:
+    """A table, wherever it is stored.
+
+    `read` takes the names of columns by their kinds, and yields the number of each row and its cells by kind.
+    """
+
+    place: str  # for messages
+    columns: Sequence[Any]
+    read: Callable[[dict[str, Any]], Iterable[tuple[int, dict[str, Any]]]]
+    folder: Path = Path()  # that file names are relative to
+    types: Mapping[str, str] = field(default_factory=dict)  # columns by kind, where their types say it
+    split: str | None = None
 
 
 @dataclass(frozen=True)
-class Record:
-    """A row of a table."""
+class Row:
+    """An image of a table."""
 
-    where: str  # the place, for messages
-    name: str  # of its image, where that has no file
-    cells: dict[str, Any]  # by column, in lower case
-    folder: Path = Path()  # that file names are relative to
+    image: Path | LazyImage
+    label: str
+    split: str | None
+    group: str | None
 
 
 @dataclass(frozen=True)
 class TableOptions:
     """Which columns of a table have images, labels and groups, and where the files are that it names."""
 
-    image_column: str | None = None  # None: the first of COLUMNS that there is
+    image_column: str | None = None  # None: by its type, or the first of COLUMNS that there is
     label_column: str | None = None
     group_by: str | None = None  # PARENT, or a column
     images_dir: Path | None = None  # None: the folder of the table
     inside: Path | None = None  # an unpacked archive, whose tables may not name files outside of it
 
-    def named(self, kind: str) -> str | None:
-        """Return the name that the user gave to the column of this kind."""
-        group = None if self.group_by == PARENT else self.group_by
-        return {"image": self.image_column, "label": self.label_column, "group": group}.get(kind)
+    def rows(self, table: Table, labelled: bool = True) -> Iterator[Row]:
+        """Yield the rows of a table, whose labels are empty unless `labelled`."""
+        columns = self._columns(table, labelled)
+        for number, cells in table.read(columns):
+            where = f"{table.place}:{number}"
+            image = self._image(cells["image"], table.folder, where)
+            label = _label(cells["label"], where) if labelled else ""
+            split, group = table.split, None
+            if "split" in columns:
+                split = split_of(_text(cells["split"])) or _text(cells["split"])
+            if self.group_by == PARENT:
+                group = image.parent.as_posix() if isinstance(image, Path) else where
+            elif "group" in columns:
+                group = _text(cells["group"]) or where  # without one it is alone
+            yield Row(image, label, split, group)
 
-    def names(self, kind: str) -> tuple[str, ...]:
-        """Return the names that a column of this kind may have, in lower case."""
-        name = self.named(kind)
-        return COLUMNS[kind] if name is None else (column_key(name),)
-
-    def column(self, kind: str, columns: Collection[str]) -> str | None:
-        """Return which of these columns is the one of this kind."""
-        return next((name for name in self.names(kind) if name in columns), None)
-
-    def check(self, record: Record, labelled: bool) -> None:
-        """Refuse a row without a column of images, of labels if it is `labelled`, or of named groups."""
-        grouped = labelled and self.named("group") is not None
-        kinds = ("image", *["label"] * labelled, *["group"] * grouped)
-        missing = [kind for kind in kinds if self.column(kind, record.cells) is None]
+    def _columns(self, table: Table, labelled: bool) -> dict[str, Any]:
+        """Return the columns by kind; an image, a label if `labelled`, and what has a name must be there."""
+        grouped = self.group_by if labelled and self.group_by != PARENT else None
+        named = {"image": self.image_column, "label": self.label_column, "group": grouped}
+        present = {column_key(name): name for name in table.columns}
+        columns, missing = {}, []
+        for kind, usual in COLUMNS.items():
+            name = named.get(kind) or table.types.get(kind)
+            keys = usual if name is None else (column_key(name),)
+            if key := next((key for key in keys if key in present), None):
+                columns[kind] = present[key]
+            elif kind == "image" or (kind == "label" and labelled) or (kind == "group" and grouped):
+                missing.append((kind, keys))
         if missing:
-            columns = " and ".join(f"{kind}s ({', '.join(self.names(kind))})" for kind in missing)
-            present = ", ".join(record.cells)[:200] or "none"
+            kinds = " and ".join(f"{kind}s ({', '.join(keys)})" for kind, keys in missing)
             advice: list[str | Parameter] = []
-            for kind in missing:
-                name = "group_by" if kind == "group" else f"{kind}_column"
-                advice += [" and ", Parameter(name, "...")]
+            for kind, _ in missing:
+                advice += [" and ", Parameter("group_by" if kind == "group" else f"{kind}_column", "...")]
+            known = ", ".join(present)[:200]
             raise InputError(
-                f"{record.where}: no column of {columns}, only {present}: rename or pass ", *advice[1:]
+                f"{table.place}: no column of {kinds}, only {known}: rename or pass ", *advice[1:]
             )
+        return columns
 
-    def _cell(self, kind: str, record: Record) -> Any:
-        column = self.column(kind, record.cells)
-        return None if column is None else record.cells[column]
+    def _image(self, value: Any, folder: Path, where: str) -> Path | LazyImage:
+        """Return a file, or content; on access if `value` is a function that reads the cell."""
+        if callable(value):
+            return LazyImage(where, lambda: self._content(value(), folder, where))
+        content = self._content(value, folder, where)
+        return content if isinstance(content, Path) else LazyImage(where, lambda: content)
 
-    def image(self, record: Record) -> Path | LazyImage:
-        """Return the image of a row: the file that it names, or the content that it holds."""
-        value = self._cell("image", record)
-        if isinstance(value, dict):  # as Hugging Face stores images: {"bytes", "path"}
+    def _content(self, value: Any, folder: Path, where: str) -> Any:
+        """Return the file that a cell names, or the image that it holds."""
+        if isinstance(value, dict):  # as Hugging Face stores images
             value = value.get("bytes") or value.get("path")
-        if isinstance(value, (str, os.PathLike)) and os.fspath(value).strip():
-            return self.find(os.fspath(value), record.folder, record.where)
-        if value is None or isinstance(value, (str, bool, int, float, list)):
-            raise InputError(f"{record.where}: the image is {value!r:.80}, expected a file name")
-        return value if isinstance(value, LazyImage) else LazyImage(record.name, lambda: value)
+        if isinstance(value, (str, os.PathLike)):
+            return self._file(os.fspath(value), self.images_dir or folder, where)
+        if value is None or isinstance(value, (int, float, list)):
+            raise InputError(f"{where}: the image is {value!r:.80}, expected a file name")
+        return value
 
-    def find(self, name: str, folder: Path, where: str) -> Path:
-        """Return the file of this name, relative to `images_dir` or to the folder of the table."""
-        folder = folder if self.images_dir is None else self.images_dir
+    def _file(self, name: str, folder: Path, where: str) -> Path:
         for spelling in (name, name.strip(), name.replace("\\", "/")):  # of Windows, last
             path = folder / spelling
             if is_file(path):
@@ -121,31 +143,18 @@ class TableOptions:
                 return path
         raise InputError(f"{where}: {name!r:.200} is not a file in {folder}")
 
-    def label(self, record: Record) -> str:
-        """Return the label of a row."""
-        value = self._cell("label", record)
-        if isinstance(value, float) and value.is_integer():  # a frame has floats where integers are missing
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-            raise InputError(f"{record.where}: the label is {value!r:.80}, expected a class name")
-        return normalize_name(str(value))
 
-    def split(self, record: Record) -> str | None:
-        """Return the split of a row; None without such a column."""
-        value = self._cell("split", record)
-        if value is not None and split_of(str(value)) is None:
-            raise InputError(f"{record.where}: split is {value!r}, not train, val or test")
-        return None if value is None else split_of(str(value))
+def _label(value: Any, where: str) -> str:
+    if isinstance(value, float) and value.is_integer():  # a frame has floats where integers are missing
+        value = int(value)
+    if not isinstance(value, (str, int)) or not str(value).strip():
+        raise InputError(f"{where}: the label is {value!r:.80}, expected a class name")
+    return normalize_name(str(value))
 
-    def group(self, record: Record, image: Path | LazyImage) -> str | None:
-        """Return the group of a row, by its folder or its cell; alone if that is empty; None without any."""
-        if self.group_by == PARENT:
-            return image.parent.as_posix() if isinstance(image, Path) else record.name
-        if self.column("group", record.cells) is None:
-            return None
-        value = self._cell("group", record)
-        missing = value is None or value != value or not str(value).strip()  # NaN differs from itself
-        return record.name if missing else str(value).strip()
+
+def _text(value: Any) -> str:
+    """Return a cell as text; empty if it is missing."""
+    return "" if value is None or value != value else str(value).strip()  # NaN differs from itself
 
 
 def split_of(name: str) -> str | None:
@@ -159,48 +168,57 @@ def column_key(name: Any) -> str:
     return str(name).strip().lower()
 
 
-def text_records(table: Path) -> Iterator[Record]:
-    """Read the records of a .csv, .tsv or .jsonl: UTF-8, or Windows-1252 as spreadsheets write it."""
-    content, suffix = read_bytes(table), table.suffix.lower()
+def text_table(path: Path) -> Table:
+    """Read a .csv, .tsv or .jsonl: UTF-8, or Windows-1252 as spreadsheets write it."""
+    content = read_bytes(path)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("cp1252", "replace")
-    if "\0" in text:
-        raise ReadError(table, "it is not text: save it as UTF-8")
-    if suffix == ".jsonl":
-        return _jsonl_records(table, text)
+    rows = _parse_jsonl(path, text) if path.suffix.lower() == ".jsonl" else _parse_csv(path, text)
+    if not rows:
+        raise InputError(f"no images in {path}: it has no rows")
+
+    def read(columns: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, cells in rows:
+            yield number, {kind: cells.get(name) for kind, name in columns.items()}
+
+    return Table(str(path), list(rows[0][1]), read, path.parent)
+
+
+def _parse_csv(path: Path, text: str) -> list[tuple[int, dict[str, Any]]]:
+    first = next((line for line in text.splitlines() if line.strip(" ,;\t")), "")
     # Spreadsheets write semicolons where the comma is the decimal mark.
-    header = next((line for line in text.splitlines() if line.strip(" ,;\t")), "")
-    return _csv_records(table, text, "\t" if suffix == ".tsv" else max((",", ";", "\t"), key=header.count))
-
-
-def _csv_records(table: Path, text: str, delimiter: str) -> Iterator[Record]:
-    reader = csv.reader(text.splitlines(keepends=True), delimiter=delimiter)
-    header: list[str] | None = None
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max((",", ";", "\t"), key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    header: list[str] = []
+    rows = []
     try:
         for row in reader:
-            where = f"{table}, line {reader.line_num}"
-            if not any(cell.strip() for cell in row):
+            if not any(map(str.strip, row)):
                 continue
-            if header is None:
+            if not header:
                 header = list(map(column_key, row))
                 if repeated := [name for name in header if name and header.count(name) > 1]:
-                    raise InputError(f"{where}: two columns are called {repeated[0]!r}: rename one")
-                continue
-            if any(row[len(header) :]):
-                raise InputError(f"{where}: it has more cells than the header ({len(header)})")
-            cells = itertools.zip_longest(header, map(csv_text, row[: len(header)]))
-            yield Record(where, f"{table}:{reader.line_num}", dict(cells), table.parent)
+                    raise InputError(f"{path}: two columns are called {repeated[0]!r}: rename one")
+            elif any(row[len(header) :]):
+                raise InputError(
+                    f"{path}:{reader.line_num}: it has more cells than the header ({len(header)})"
+                )
+            else:
+                cells = itertools.zip_longest(header, map(csv_text, row[: len(header)]))
+                rows.append((reader.line_num, dict(cells)))
     except csv.Error as error:
-        raise InputError(f"{table}, line {reader.line_num}: {error}") from error
+        raise InputError(f"{path}:{reader.line_num}: {error}") from error
+    return rows
 
 
-def _jsonl_records(table: Path, text: str) -> Iterator[Record]:
+def _parse_jsonl(path: Path, text: str) -> list[tuple[int, dict[str, Any]]]:
+    rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                cells = {column_key(name): value for name, value in json.loads(line).items()}
-            except (ValueError, RecursionError, AttributeError) as error:
-                raise InputError(f"{table}, line {number}: not a JSON object ({error!s:.200})") from error
-            yield Record(f"{table}, line {number}", f"{table}:{number}", cells, table.parent)
+                rows.append((number, {**json.loads(line)}))
+            except (ValueError, RecursionError, TypeError) as error:
+                raise InputError(f"{path}:{number}: not a JSON object ({error!s:.200})") from error
+    return rows
