@@ -129,7 +129,7 @@ def write_immich(folder, model, context):
     export(_Unit(model.visual), image, folder / "visual" / "model.onnx", ("image", "embedding"), True)
     export(_Unit(_OpenClipText(model)), text, folder / "textual" / "model.onnx", ("text", "embedding"), True)
     stated = {"size": [size, size], "mode": "RGB", "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.25]}
-    stated |= {"interpolation": "bicubic", "resize_mode": "squash", "fill_color": 0}
+    stated |= {"interpolation": "bicubic", "resize_mode": "squash"}
     (folder / "visual" / "preprocess_cfg.json").write_text(json.dumps(stated))
     write_tokenizer(folder / "textual")
     return folder

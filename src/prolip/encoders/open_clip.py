@@ -98,7 +98,7 @@ def load(rest: str, device: str) -> TowerEncoder:
         return split_image(model, probes[0]), split_text(model, probes[1])
 
     revision = source.repository and cached_revision(source.repository, _CONFIG, *_HUB_WEIGHTS)
-    keys = ("mean", "std", "interpolation", "resize_mode", "fill_color")
+    keys = ("mean", "std", "interpolation", "resize_mode")
     processor = {key: model.visual.preprocess_cfg[key] for key in keys}
     anatomy = Anatomy("open_clip", split, open_towers, tokenizer, source.config, tokenizer, processor)
     digest = fingerprint(model, {**source.config, "preprocess": preprocess.config()})

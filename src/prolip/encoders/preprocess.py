@@ -12,26 +12,18 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array
-from prolip.core.errors import ModelError, UsageError
+from prolip.core.errors import ModelError
 from prolip.io.onnx_graph import Graph, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-_RESAMPLE = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
-
-
+_RESAMPLE = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 # The same as attributes of ONNX's Resize.
 _RESIZE: dict[str, dict[str, Any]] = {
-    "nearest": {"mode": "nearest", "nearest_mode": "round_prefer_ceil"},
-    "bilinear": {"mode": "linear", "antialias": 1, "exclude_outside": 1},
-    "bicubic": {"mode": "cubic", "antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5},
+    "bilinear": {"mode": "linear"},
+    "bicubic": {"mode": "cubic", "cubic_coeff_a": -0.5},
 }
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -53,7 +45,7 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
     },
 }
 
-_PIL_NUMBERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+_PIL_NUMBERS = {2: "bilinear", 3: "bicubic"}
 
 # Large photos become the means of blocks of pixels first, down to three times the size that is wanted: one
 # of 12 megapixels is resized in a fifth of the time, and its pixels differ by 0.2 levels of 255. A JPEG
@@ -69,12 +61,11 @@ class Preprocess:
     size: int  # side of the square that the tower takes
     mean: tuple[float, float, float]  # per channel, of pixels in 0 .. 1
     std: tuple[float, float, float]
-    interpolation: str = "bicubic"  # or "nearest", "bilinear", "lanczos"
+    interpolation: str = "bicubic"  # or "bilinear"
     # "shortest": the shorter side to `resize_to`, then the centre. "squash": straight to the square, whatever
-    # the aspect. "longest": the longer side to `size`, the rest filled with `fill`.
+    # the aspect.
     resize: str = "shortest"
     resize_to: int | None = None  # for "shortest"; None is `size`
-    fill: int = 0
     # For "shortest", where the margins on two sides cannot be equal: "round" moves the centre to the even
     # pixel, as torchvision does; "floor" always up and left, as transformers does.
     crop: str = "round"
@@ -115,15 +106,14 @@ class Preprocess:
     def from_open_clip(cls, config: dict[str, Any], name: str) -> Preprocess:
         """Return what open_clip's preprocess_cfg says."""
         height, width = (config["size"],) * 2 if isinstance(config["size"], int) else config["size"]
-        if height != width:
-            raise ModelError(f"{name} takes images of {height} x {width}; only squares are supported")
+        if height != width or config["resize_mode"] not in ("shortest", "squash"):
+            raise ModelError(f"{name}: its preprocessing is not supported: {config}")
         return cls(
             size=height,
             mean=_triple(config["mean"]),
             std=_triple(config["std"]),
             interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
             resize=config["resize_mode"],
-            fill=config.get("fill_color", 0),
         )
 
     @property
@@ -141,18 +131,11 @@ class Preprocess:
         size, (width, height) = self.size, image.size
         if self.resize == "squash":
             sides = size, size
-        elif self.resize == "longest":
-            ratio = max(width, height) / size
-            sides = max(1, round(width / ratio)), max(1, round(height / ratio))
         else:
             target, shortest = self.resize_to or size, min(width, height)
             sides = max(target, width * target // shortest), max(target, height * target // shortest)
         blocks = image.reduce(block_side(image.size, self.sufficient_side))
         small = blocks.resize(sides, _RESAMPLE[self.interpolation])
-        if self.resize == "longest":
-            canvas = Image.new("RGB", (size, size), (self.fill,) * 3)
-            canvas.paste(small, ((size - small.width) // 2, (size - small.height) // 2))
-            return np.asarray(canvas)
         whole = math.floor if self.crop == "floor" else round
         left, top = whole((small.width - size) / 2), whole((small.height - size) / 2)
         return np.asarray(small.crop((left, top, left + size, top + size)))
@@ -164,16 +147,10 @@ class Preprocess:
         after the columns. Newer versions of Pillow begin with the columns of tall images, which changes one
         pixel value of five there, by one level.
         """
-        if self.interpolation == "lanczos":
-            raise UsageError("ONNX has no lanczos interpolation: this model cannot be exported as a graph")
-        node, one = graph.node, np.array([1])
+        node = graph.node
         old = node("Shape", image, end=2)  # height, width
         if self.resize == "squash":
             new = graph.constant(np.array([self.size] * 2))
-        elif self.resize == "longest":
-            sides, size = node("Cast", old, to=11), node("Cast", np.array([self.size]), to=11)  # 11: float64
-            ratio = node("Div", node("ReduceMax", sides, keepdims=1), size)
-            new = node("Max", node("Cast", node("Round", node("Div", sides, ratio)), to=7), one)  # 7: int64
         else:
             target = np.array([self.resize_to or self.size])
             shortest = node("ReduceMin", old, keepdims=1)
@@ -186,15 +163,10 @@ class Preprocess:
         halvings = node("ReduceSum", node("Cast", halve, to=7), keepdims=0)
         x = node("Loop", halvings, "", x, body=_halve_to_onnx())
         sides = node("Concat", np.array([1, 3]), new, axis=0)
-        x = node("Resize", x, "", "", sides, **_RESIZE[self.interpolation])
-        margin = node("Sub", new, np.array([self.size] * 2))
-        if self.resize == "longest":
-            around = node("Neg", margin)
-            before = node("Div", around, np.array([2]))
-            after, none = node("Sub", around, before), np.array([0, 0])
-            pads = node("Concat", none, before, none, after, axis=0)
-            x = node("Pad", x, pads, np.array(self.fill, np.uint8))
-        elif self.resize == "shortest":
+        kind = _RESIZE[self.interpolation]
+        x = node("Resize", x, "", "", sides, antialias=1, exclude_outside=1, **kind)
+        if self.resize == "shortest":
+            margin = node("Sub", new, np.array([self.size] * 2))
             start = node("Div", margin, np.array([2]))
             if self.crop == "round":  # of a half, to the even pixel
                 odd = node("Mul", node("Mod", margin, np.array([2])), node("Mod", start, np.array([2])))
