@@ -41,14 +41,11 @@ def test_every_image_has_its_row_whatever_it_is_called(prolip, colour_model, off
     Path("in").mkdir()
     for k, name in enumerate(NAMES):
         blotch(COLOURS["red"], k).save(f"in/{name}.png")
-    expected = sorted(str(tmp_path / "in" / f"{name}.png") for name in NAMES)
+    expected = sorted(f"in/{name}.png" for name in NAMES)
     assert prolip("predict", "model", "in", "--out", "a.csv")[0] == 0
-    assert prolip("predict", "model", "in", "--out", "a.jsonl")[0] == 0
     with Path("a.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert sorted(csv_text(row[0]) for row in rows[1:]) == expected
-    lines = Path("a.jsonl").read_bytes().split(b"\n")[:-1]
-    assert sorted(json.loads(line)["image"] for line in lines) == expected
 
 
 def test_names_are_not_markup_in_a_model_card(colour_model):

@@ -8,7 +8,6 @@ leaves.
 import csv
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from PIL import Image
 
 from prolip import FewShotClassifier
 from prolip.core import ProlipError
-from prolip.io.csv import csv_text
 from prolip.io.writing import MARK
 from robustness.process import Child, command
 
@@ -90,10 +88,8 @@ class Checks:
             Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
                 self._model("overwrite", "model")),
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
-            Job("predict csv", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2", "--append"),
-                self._predictions("predict csv", "rows.csv")),
-            Job("predict jsonl", ("predict", "model", "photos", "more", "--out", "rows.jsonl", "--append"),
-                self._predictions("predict jsonl", "rows.jsonl")),
+            Job("predict", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2"),
+                self._predictions("predict", "rows.csv"), (0, 2)),
             Job("export onnx", ("export", "model", "--to", "onnx", "-o", "out"),
                 self._folder("export onnx", "out"), (0, 2)),
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
@@ -172,18 +168,11 @@ class Checks:
 
 
 def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """Return the complete rows of a prediction file, with paths from its folder."""
+    """Return the rows of a prediction file."""
     if not path.exists():
         return []
-    if path.suffix == ".jsonl":
-        lines = path.read_bytes().split(b"\n")[:-1]
-        rows = [(row["image"], str(row["top"])) for row in map(json.loads, lines)]
-    else:
-        with path.open(newline="", encoding="utf-8") as file:
-            header, *rest = csv.reader(file)
-        complete = [row for row in rest if len(row) == len(header) and row[-1]]
-        rows = [(csv_text(row[0]), *row[1:-1]) for row in complete]
-    return [(os.path.relpath(image, path.parent), *rest) for image, *rest in rows]
+    with path.open(newline="", encoding="utf-8") as file:
+        return [tuple(row) for row in csv.reader(file)][1:]
 
 
 def is_unmixed(found: dict[str, str], old: dict[str, str], new: dict[str, str]) -> bool:

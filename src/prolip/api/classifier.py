@@ -16,7 +16,7 @@ from prolip.api import predict as prediction
 from prolip.api import save as saving
 from prolip.api.inputs import ReadOptions, as_images, encode, open_store, read_labelled
 from prolip.api.model import AdaptedModel
-from prolip.api.predict import PredictionRun, PredictOptions
+from prolip.api.predict import PredictOptions
 from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
 from prolip.core import Fitted, UsageError
 from prolip.core.arguments import as_path
@@ -208,9 +208,15 @@ class FewShotClassifier(Parameters):
         """Compute the features of images, as `fitted_.logits` takes them; only of those that can be read."""
         return self._extract(images)[1]
 
-    def prediction_run(self, options: PredictOptions) -> PredictionRun:
-        """Return what predicts a stream of images of any length."""
-        return PredictionRun(self._model(), options, self.reading)
+    def predict_stream(
+        self, images: Sequence[Any], options: PredictOptions, skipped: list[tuple[str, str]]
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield each image with the JSON of its prediction, as they come; see `prolip.api.predict`."""
+        with progress_bars(self.progress) as bar:
+            progress = bar("encoding images")
+            yield from prediction.predict_stream(
+                self._model(), images, options, self.reading, skipped, progress
+            )
 
     def score(self, images: Any, labels: Any = None) -> float:
         """Return the accuracy on a folder (its test/ if it has one), or on images and labels."""

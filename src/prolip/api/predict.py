@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from prolip.api.inputs import ReadOptions, encode
+from prolip.api.inputs import ReadOptions, encode, image_name
 from prolip.api.model import AdaptedModel
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
@@ -114,34 +113,35 @@ def predict(
     return Predictions(model.classes, probabilities, rejected, options.top, options.reject, sets)
 
 
-@dataclass(frozen=True, eq=False)
-class PredictionRun:
-    """How a stream of images is predicted; and, as it goes on, what cannot be read."""
+def predict_stream(
+    model: AdaptedModel,
+    images: Sequence[Any],
+    options: PredictOptions,
+    reading: ReadOptions,
+    skipped: list[tuple[str, str]],
+    progress: Progress | None = None,
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield each image with the JSON of its prediction, in order, a few images at a time.
 
-    model: AdaptedModel
-    options: PredictOptions
-    reading: ReadOptions
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # (image, reason)
+    (image, reason) of what `reading` skips is appended to `skipped`.
+    """
+    for start in range(0, len(images), CHUNK):
+        batch = images[start : start + CHUNK]
 
-    def predict(
-        self, images: Iterable[tuple[str, Any]], total: int | None, progress: Progress
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the JSON of each (name, image), in order; `total` is their number, if it is known."""
-        source, done = iter(images), 0
-        while batch := list(itertools.islice(source, CHUNK)):
-            names, contents = [name for name, _ in batch], [image for _, image in batch]
+        def report(done: int, size: int, start: int = start) -> None:
+            if progress is not None:
+                progress(start + done, len(images))
 
-            def report(count: int, size: int, done: int = done) -> None:
-                progress(done + count, total if total is not None else done + size)
-
-            try:
-                extraction = encode(self.model.encoder, contents, self.reading, progress=report)
-            except NoImagesError as none:
-                if not self.reading.skip_bad:
-                    raise
-                self.skipped.extend(none.bad)
-            else:
-                self.skipped.extend(extraction.bad)
-                predictions = predict(self.model, extraction.features[0], self.options)
-                yield from predictions.to_json([names[i] for i in extraction.kept])
-            done += len(batch)
+        try:
+            extraction = encode(model.encoder, batch, reading, progress=report)
+        except NoImagesError as none:
+            if not reading.skip_bad:
+                raise
+            skipped.extend(none.bad)
+            continue
+        skipped.extend(extraction.bad)
+        predictions = predict(model, extraction.features[0], options)
+        names = [image_name(batch[i], start + i) for i in extraction.kept]
+        yield from zip([batch[i] for i in extraction.kept], predictions.to_json(names), strict=True)
+    if len(skipped) == len(images):
+        raise NoImagesError(skipped)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +11,21 @@ import click
 
 from prolip.cli import options
 from prolip.cli.console import bar, percent, print_as_json, report_skipped, say, table, warn
-from prolip.cli.parameters import FRACTION, PATH, FilePath, argument, command, flag, option
+from prolip.cli.parameters import CSV, FRACTION, PATH, FilePath, argument, command, flag, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:
-    from prolip.api.output import PredictionFile, Sorter
+    from prolip.api.output import Sorter
 
 
 @command("predict")
 @options.saved_model
 @argument(
-    "sources", "IMAGE_OR_DIR...",
-    "Images, or folders, tables, archives or datasets of them; - reads paths from standard input.",
-    nargs=-1, required=True,
+    "sources", "IMAGE_OR_DIR...", "Images, or folders, tables, archives or datasets of them.", nargs=-1,
+    required=True,
 )  # fmt: skip
 @option("--top", type=click.IntRange(1, 100_000), default=1, help="Number of classes to show for each image.")
-@option("--out", "-o", type=FilePath(".csv", ".jsonl"), help="A new .csv or .jsonl file to write to.")
-@flag("--append", help="With --out: add to the file; skip images that it has.")
+@option("--out", "-o", type=CSV, help="A new .csv file to write to.")
 @flag("--reject", help="No class for images that seem to belong to none; they are marked in any case.")
 @option(
     "--false-reject", type=FRACTION, show_default="0.05",
@@ -55,7 +50,6 @@ def predict(
     sources: tuple[str, ...],
     top: int,
     out: Path | None,
-    append: bool,
     reject: bool,
     false_reject: float | None,
     coverage: float | None,
@@ -66,67 +60,56 @@ def predict(
 ) -> None:
     """Predict the class of images.
 
+    Their features are stored: an interrupted run that is started again continues.
+
     $ prolip predict my-model new/*.jpg --top 3
-    $ find /archive -name '*.jpg' | prolip predict my-model - --out predictions.csv
+    $ prolip predict my-model archive/ --out predictions.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
-    from prolip.api.output import PredictionFile, Sorter, absolute_path
+    from prolip.api.output import Sorter, write_predictions
     from prolip.api.predict import PredictOptions
     from prolip.core import UsageError
     from prolip.data.files import existing
     from prolip.evaluate.out_of_distribution import FALSE_REJECT
-    from prolip.features import NoImagesError
-    from prolip.io.files import readable
     from prolip.io.writing import check_place
 
-    for name, value, needed, target in (
-        ("false-reject", false_reject, "reject", reject or None),
-        ("append", append or None, "out", out),
-        ("unsure", unsure, "sort-into", sort_into),
-    ):
-        if value is not None and target is None:
-            raise UsageError(f"--{name} is for --{needed}: add that option")
-    if out is not None and os.path.lexists(out) and not append:
-        raise UsageError(f"{out} exists: name another file, or add --append")
+    if false_reject is not None and not reject:
+        raise UsageError("--false-reject is for --reject: add that option")
+    if unsure is not None and sort_into is None:
+        raise UsageError("--unsure is for --sort-into: add that option")
+    if out is not None and os.path.lexists(out):
+        raise UsageError(f"{out} exists: name another file")
     for place in filter(None, (out, sort_into)):
         check_place(place)
     clf = saved.load(settings)
     classes = clf.model_.classes
-    rate = FALSE_REJECT if false_reject is None else false_reject
-    run = clf.prediction_run(PredictOptions(top, reject, rate, coverage))
     sorter = None
     if sort_into is not None:
-        folders = [existing(source) for source in sources if source != "-"]
-        sorter = Sorter.of(sort_into, folders, classes, unsure or 0.0)
-    file = None if out is None else PredictionFile(out, min(top, len(classes)), append, coverage is not None)
-    images: Iterable[Any] = _lines() if sources == ("-",) else tables.listed(list(sources))
-    total = len(images) if isinstance(images, list) else None
-    named = ((readable(str(image)), image) for image in images)
-    already = len(file.done) if file else 0
-    if already:
-        say(f"{already} predictions are in {out} already")
-    waiting: dict[str, Any] = {}  # images without a prediction yet, by name
-    pending = _pending(named, waiting, file, sorter)
-    shown, count = [], 0
-    with file.opened() if file else nullcontext(), bar("encoding") as progress:
-        for row in run.predict(pending, None if total is None else max(0, total - already), progress):
-            image = waiting.pop(row["image"])
-            count += 1
+        sorter = Sorter.of(sort_into, map(existing, sources), classes, unsure or 0.0)
+    images = list(dict.fromkeys(tables.listed(list(sources))))
+    skipped: list[tuple[str, str]] = []
+    rate = FALSE_REJECT if false_reject is None else false_reject
+    predictions = clf.predict_stream(images, PredictOptions(top, reject, rate, coverage), skipped)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for image, row in predictions:
             if sorter:
-                sorter.copy(Path(image), row)
-            if file:
-                file.write(row, absolute_path(image) if _is_file(image) else None)
-            elif not sorter:
-                shown.append(row)
-    if run.skipped and not count + already:
-        raise NoImagesError(run.skipped)
-    report_skipped(run.skipped)
-    if file or sorter:
-        summary = {"written": count, "already": already, "skipped": len(run.skipped)}
-        _summarise(summary, out, sorter)
+                sorter.copy(image, row)
+            yield row
+
+    if out is not None:
+        count, shown = write_predictions(out, rows(), min(top, len(classes)), coverage is not None), []
+    else:
+        shown = list(rows())
+        count = len(shown)
+    report_skipped(skipped)
+    if out is not None or sorter:
+        _summarise({"written": count, "skipped": len(skipped)}, out, sorter)
     elif not print_as_json(shown):
-        rows = [[str(row["image"]), _describe(row), ", ".join(map(str, row.get("set", ())))] for row in shown]
-        table(None, ["image", "class, probability in %", "" if coverage is None else "set"], rows, right=9)
+        lines = [
+            [str(row["image"]), _describe(row), ", ".join(map(str, row.get("set", ())))] for row in shown
+        ]
+        table(None, ["image", "class, probability in %", "" if coverage is None else "set"], lines, right=9)
 
 
 def _summarise(summary: dict[str, Any], out: Path | None, sorter: Sorter | None) -> None:
@@ -143,44 +126,6 @@ def _summarise(summary: dict[str, Any], out: Path | None, sorter: Sorter | None)
         table(None, ["folder", "images"], [[name, str(n)] for name, n in sorted(sorter.counts.items())])
 
 
-def _pending(
-    named: Iterable[tuple[str, Any]],
-    waiting: dict[str, Any],
-    file: PredictionFile | None,
-    sorter: Sorter | None,
-) -> Iterator[tuple[str, Any]]:
-    """Yield each image once that the file does not have, and note it in `waiting`."""
-    from prolip.api.output import absolute_path
-    from prolip.core import UsageError
-
-    seen: set[str] = set()
-    for name, image in named:
-        if not _is_file(image) and (sorter or (file and file.append)):
-            raise UsageError(f"{name} is not a file of its own: unpack it to sort it, or to append")
-        if name not in seen and not (file and _is_file(image) and absolute_path(image) in file.done):
-            seen.add(name)
-            waiting[name] = image
-            yield name, image
-
-
-def _is_file(image: Any) -> bool:
-    """Whether an image is a path, not a part of an archive or of a table."""
-    return isinstance(image, (str, os.PathLike))
-
-
-def _lines() -> Iterator[str]:
-    """Yield names of files from standard input, one per line; bytes that are not UTF-8 are preserved."""
-    from prolip.core import InputError
-
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")
-    for line in sys.stdin:
-        if "\0" in line:  # in no name, but in every image
-            raise InputError("- reads names of files, one per line, not images: name the file")
-        if name := line.rstrip("\r\n"):
-            yield name
-
-
 def _describe(row: dict[str, Any]) -> str:
     """Return the most probable classes of an image in words."""
     ranked = ", ".join(f"{r['class']} {percent(r['probability'])}" for r in row["top"])
@@ -192,7 +137,7 @@ def _describe(row: dict[str, Any]) -> str:
 @command("embed")
 @options.saved_model
 @argument("sources", "DIR...", "Folders of images, archives, tables or images.", nargs=-1, required=True)
-@option("--out", "-o", type=FilePath(".npz", ".parquet"), required=True, help="An .npz or .parquet file.")
+@option("--out", "-o", type=FilePath(".npz"), required=True, help="An .npz file.")
 @option(
     "--ray",
     metavar="ADDRESS",

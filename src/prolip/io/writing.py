@@ -49,6 +49,8 @@ def write_atomic(path: Path, write: Writer) -> None:
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         _replace(draft, target)
+    except ProlipError:  # of `write`: some are OSErrors, too
+        raise
     except OSError as error:
         raise WriteError(path, error) from error
     finally:
