@@ -12,7 +12,7 @@ from prolip import methods
 from prolip.core import InputError, Task, Text, UsageError
 from prolip.core.arrays import to_torch
 from prolip.encoders import load
-from prolip.research.towers.coop import ContextProblem, project
+from prolip.research.towers.coop import project
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.plot import sinkhorn, transport_logits
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
@@ -112,9 +112,9 @@ def test_a_teacher_may_have_a_prompt_of_its_own(encoders):
     task, _ = tower_task(encoders["vit"])
     rows = encoders["vit"].text(CLASSES, ("a texture of {}.",)).rows
     for name in ("kgcoop", "prograd"):
-        own = ContextProblem.of(methods.create(name), task).teacher
+        own = methods.create(name).problem(task).teacher
         assert np.array_equal(own, task.text.rows)
-        other = ContextProblem.of(methods.create(name, teacher="a texture of {}."), task).teacher
+        other = methods.create(name, teacher="a texture of {}.").problem(task).teacher
         assert np.array_equal(other, rows)
         assert not np.allclose(own, rows, atol=1e-2)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from prolip import methods
 from prolip.core.arrays import Array
-from prolip.research.catalogue.entries import GRID_SEARCH
+from prolip.research.catalogue.experiments import GRID_SEARCH
 from prolip.research.protocols.protocols import search_grid
 from prolip.research.protocols.run import Run
 from reference.closed_forms import Pair, cache_of, matrix_loss, ours, reliability, rows_loss

@@ -12,11 +12,11 @@ from prolip import methods
 from prolip.core import InputError, UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.research.catalogue import EXPERIMENTS, find_experiment
-from prolip.research.catalogue.entries import AUTHORS_GRID
+from prolip.research.catalogue.experiments import AUTHORS_GRID
 from prolip.research.catalogue.published import published, published_rows
 from prolip.research.datasets import ELEVEN
 from prolip.research.reporting.compare import compare
-from prolip.research.reporting.layouts import Layout, by_shots, register_layout
+from prolip.research.reporting.layouts import Layout, by_shots
 from prolip.research.reporting.table import build, parameters
 from prolip.research.running.plan import make_plan
 from tiny_bench import SMALL, TWO, Nothing, figures, keep, made_up
@@ -345,9 +345,12 @@ def halved(results):
     return values.assign(value=values["value"] / 2)
 
 
+HALVED = Layout(halved)
+
+
 def test_a_layout_of_ones_own():
-    register_layout("halved", Layout(halved))
-    table = build(made_up(dataclasses.replace(SMALL, layout="halved"), lambda run: {"accuracy": 0.5}))
+    experiment = dataclasses.replace(SMALL, layout=f"{__name__}:HALVED")
+    table = build(made_up(experiment, lambda run: {"accuracy": 0.5}))
     assert figures(table, "Zero-shot")["1"].mean == 25.0
 
 

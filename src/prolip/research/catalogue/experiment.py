@@ -21,7 +21,6 @@ class Entry:
     method: str
     options: Options = field(default_factory=dict)
     grid: tuple[Options, ...] = ()  # options to choose from on a validation set
-    validated: Options = field(default_factory=dict)  # options that are added where there is a validation set
     scale: float = 1.0  # factor of the encoder's own scale
     averaged_over: tuple[Options, ...] = ({},)  # options that the entry is a mean over
     by_dataset: dict[str, Options] = field(default_factory=dict)  # the authors' options for single datasets
@@ -95,5 +94,4 @@ def register_experiment(experiment: Experiment) -> Experiment:
 
 def find_experiment(name: str) -> Experiment:
     """Return an experiment by name, or at a place: "package.module:NAME"."""
-    found: Experiment = find("experiment", name, EXPERIMENTS)
-    return found
+    return find("experiment", name, EXPERIMENTS)

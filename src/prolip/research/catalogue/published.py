@@ -7,7 +7,7 @@ and how. An entry is compared with a row only if it runs that program in that wa
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,8 @@ class Provenance:
         different += _unequal("smallest crop", self.view_area, area)
         validation = entry.validation or experiment.validation
         different += _unequal("validation", self.validation, validation)
-        options = {**entry.options, **(entry.validated if validation != "none" else {})}
         for name, value in self.options.items():
-            different += _unequal(name, value, _option(replace(entry, options=options), name))
+            different += _unequal(name, value, _option(entry, name))
         searched = {name: list(dict.fromkeys(pair[name] for pair in entry.grid)) for name in self.grid}
         return different + _unequal("grid", self.grid, searched)
 
@@ -103,21 +102,13 @@ class Published:
     # By (dataset, method); the dataset is None where a row is a mean over datasets.
     values: dict[tuple[str | None, str], tuple[float | None, ...]]
     provenance: dict[str, Provenance]  # by method
-    reference: str = ""
-    shots: int | None = None  # where the columns are not shots
+    reference: str
+    shots: int | None  # where the columns are not shots
+    stds: dict[tuple[str | None, str], tuple[float, ...]]  # where they are known
 
-    stds: dict[tuple[str | None, str], tuple[float, ...]] = field(
-        default_factory=dict
-    )  # where they are known
-
-    def value(self, method: str, column: str, dataset: str | None = None) -> float | None:
-        """Return a figure, or None where the paper has none."""
-        row = self.values.get((dataset, method))
-        return row[self.columns.index(column)] if row is not None and column in self.columns else None
-
-    def std(self, method: str, column: str, dataset: str | None = None) -> float | None:
-        """Return the deviation of a figure, or None where the paper has none."""
-        row = self.stds.get((dataset, method))
+    def value(self, method: str, column: str, dataset: str | None = None, std: bool = False) -> float | None:
+        """Return a figure, or its deviation; None where the paper has none."""
+        row = (self.stds if std else self.values).get((dataset, method))
         return row[self.columns.index(column)] if row is not None and column in self.columns else None
 
 

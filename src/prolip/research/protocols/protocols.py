@@ -27,7 +27,6 @@ from prolip.core import Fitted, InputError, Task, Text
 from prolip.core.arrays import Array
 from prolip.data.sampling import base_classes
 from prolip.evaluate import metrics
-from prolip.research.places import find
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.manifold import manifold
 from prolip.research.protocols.run import Run
@@ -214,14 +213,3 @@ PROTOCOLS: dict[str, Protocol] = {
     "timing_tpt": partial(time_step, method="tpt"),
     "manifold": manifold,
 }
-
-
-def register_protocol(name: str, protocol: Protocol) -> None:
-    """Make a protocol known by its name. Processes that run it import it only by its place, "module:name"."""
-    PROTOCOLS[name] = protocol
-
-
-def find_protocol(name: str) -> Protocol:
-    """Return a protocol by name, or at a place: "package.module:function"."""
-    found: Protocol = find("protocol", name, PROTOCOLS)
-    return found

@@ -15,7 +15,7 @@ import pandas as pd
 from prolip.core.errors import InputError, UsageError
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import write_atomic
-from prolip.research.catalogue.entries import power
+from prolip.research.catalogue.experiments import power
 from prolip.research.reporting.results import Results, shots_name, title_of
 from prolip.research.reporting.table import build
 

@@ -9,7 +9,7 @@ A layout returns a data frame with a row for each value and cell that it counts 
     value           in the table's unit, NaN where the run is not done
     trained         whether seeds make a difference
 
-`register_layout` makes one known by its name, which an `Experiment` has.
+An `Experiment` has the name of one of LAYOUTS, or the place of another: "package.module:NAME".
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from prolip.research.catalogue.published import paper_model, published
-from prolip.research.places import find
 from prolip.research.protocols.protocols import harmonic_mean, total_harmonic_means
 from prolip.research.reporting.results import STAGES, Results, shots_name, title_of
 
@@ -40,20 +39,6 @@ class Layout:
     )
     unit: str = "%"
     digits: int = 2
-
-
-LAYOUTS: dict[str, Layout] = {}
-
-
-def register_layout(name: str, layout: Layout) -> None:
-    """Make a layout known to experiments by its name."""
-    LAYOUTS[name] = layout
-
-
-def find_layout(name: str) -> Layout:
-    """Return a layout by name, or at a place: "package.module:NAME"."""
-    found: Layout = find("layout", name, LAYOUTS)
-    return found
 
 
 def values_of(
@@ -209,10 +194,12 @@ def _target_columns(
     return [column, short], [names[column]] if column in names else None
 
 
-register_layout("shots", Layout(by_shots))
-register_layout("datasets", Layout(by_dataset))
-register_layout("base_to_new", Layout(base_to_new))
-register_layout("targets", Layout(targets, _target_columns))
-register_layout("chosen", Layout(chosen))
-register_layout("seconds", Layout(seconds, unit="s", digits=3))
-register_layout("manifold", Layout(manifold))
+LAYOUTS = {
+    "shots": Layout(by_shots),
+    "datasets": Layout(by_dataset),
+    "base_to_new": Layout(base_to_new),
+    "targets": Layout(targets, _target_columns),
+    "chosen": Layout(chosen),
+    "seconds": Layout(seconds, unit="s", digits=3),
+    "manifold": Layout(manifold),
+}

@@ -146,7 +146,7 @@ class Results:
         for column in columns:
             place = row, experiment.columns.get(column, column), about
             if (value := table.value(*place)) is not None:
-                std = table.std(*place)
+                std = table.value(*place, std=True)
                 break
         else:
             return PublishedFigure()

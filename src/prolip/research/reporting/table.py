@@ -19,7 +19,8 @@ import pandas as pd
 
 from prolip.core.errors import UnknownNameError
 from prolip.research.catalogue.experiment import Experiment
-from prolip.research.reporting.layouts import ECE, GROUP, Layout, find_layout
+from prolip.research.places import find
+from prolip.research.reporting.layouts import ECE, GROUP, LAYOUTS, Layout
 from prolip.research.reporting.results import Results, shots_name, title_of
 
 LOWER_IS_BETTER = (ECE, "rank")
@@ -143,7 +144,7 @@ class Table:
 
 def build(results: Results) -> Table:
     """Build the table of a run."""
-    experiment, layout = results.experiment, find_layout(results.experiment.layout)
+    experiment, layout = results.experiment, find("layout", results.experiment.layout, LAYOUTS)
     values = layout.values(results)
     cells = summarise(values, results)
     if results.against is not None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
 from prolip.data.sampling import VALIDATION_RULES
-from prolip.methods.base import check_type
 from prolip.research.catalogue.experiment import Entry, Experiment, Options
 from prolip.research.catalogue.published import BACKBONES
 from prolip.research.protocols.run import Run, lists_to_tuples
@@ -81,11 +82,7 @@ def make_plan(
             "`prolip bench run` takes folders of your own images and files of features in their place"
         )
     defaults = source.defaults(experiment, selected)
-    if views is None:
-        views = int(defaults.get("views", experiment.views))
-    if views < 1:
-        raise UsageError(f"views must be at least 1, got {views}")
-    templates = tuple(templates)
+    views = views or int(defaults.get("views", experiment.views))
     experiment = _with_validation(experiment, validation)
     experiment = dataclasses.replace(experiment, entries=tuple(_select_entries(experiment, entries)))
     if templates:
@@ -98,7 +95,7 @@ def make_plan(
         tuple(dict.fromkeys(shots)) or experiment.shots,
         tuple(dict.fromkeys(seeds)) or experiment.seeds,
         views,
-        templates,
+        tuple(templates),
         unavailable,
     )
     runs = tuple(run for model in plan.models for entry in runnable for run in _runs(plan, entry, model))
@@ -157,8 +154,7 @@ def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]
             if name in (entry.key, entry.label) or (entry.method == name and name not in keys)
         ]
         if not known:
-            method = _known_method(experiment, name)
-            known = [Entry(name, vars(method).get("name", method.__name__), name)]
+            known = [_new_entry(experiment, name)]
         if options:
             known = [_with_options(known[0], words, options)]
         selected += known
@@ -167,13 +163,15 @@ def _select_entries(experiment: Experiment, given: Sequence[str]) -> list[Entry]
     return sorted(unique.values(), key=lambda entry: order.get(entry.key, len(order)))
 
 
-def _known_method(experiment: Experiment, name: str) -> type[methods.Method]:
+def _new_entry(experiment: Experiment, name: str) -> Entry:
+    """Return an entry of a method that the experiment does not have."""
     try:
-        return methods.get(name)
+        method = methods.get(name)
     except UsageError as error:
         known = {word for entry in experiment.entries for word in (entry.key, entry.label, entry.method)}
         what = f"line or method of {experiment.name}"
         raise UnknownNameError(what, name, known | {*methods.names()}) from error
+    return Entry(name, vars(method).get("name", method.__name__), name)
 
 
 def parse_entry(words: str) -> tuple[str, Options]:
@@ -184,31 +182,21 @@ def parse_entry(words: str) -> tuple[str, Options]:
     >>> parse_entry("prolip:lam=0.1:solver=adam"), parse_entry("mine:Method")
     (('prolip', {'lam': 0.1, 'solver': 'adam'}), ('mine:Method', {}))
     """
-    parts = words.split(":")
-    first = next((i for i, part in enumerate(parts) if i and "=" in part), len(parts))
-    options: Options = {}
-    for part in parts[first:]:
-        name, equals, text = part.partition("=")
-        if not equals:
-            raise UsageError(f"{words!r}: options are written NAME=VALUE, got {part!r}")
-        options[name] = _value(text)
-    return ":".join(parts[:first]), options
+    name, *pairs = re.split(r":(?=\w+=)", words)
+    texts = (pair.split("=", 1) for pair in pairs)
+    return name, {option: _value(text) for option, text in texts}
 
 
 def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
     try:
-        return words[text.lower()] if text.lower() in words else json.loads(text)
+        return json.loads({"True": "true", "False": "false", "none": "null", "None": "null"}.get(text, text))
     except ValueError:
         return text
 
 
 def _with_options(entry: Entry, words: str, options: Options) -> Entry:
     """Return an entry with other options, under a name that says so; no published figure is beside it."""
-    known = methods.options(entry.method)
-    for name, value in options.items():
-        check_name(f"option of {entry.method}", name, known)
-        check_type(methods.get(entry.method), name, value)
+    methods.create(entry.method, **entry.options | options)  # which refuses what it does not know
     described = ", ".join(f"{name}={value}" for name, value in options.items())
     return dataclasses.replace(
         entry,
@@ -228,28 +216,25 @@ def _runs(plan: Plan, entry: Entry, model: str) -> Iterator[Run]:
     """Yield the runs of an entry on one model; an entry without training needs one draw."""
     experiment = plan.experiment
     validation = (entry.validation or experiment.validation) if entry.trained else "none"
-    options = {**entry.options, **(entry.validated if validation != "none" else {})}
     sources = plan.datasets[:1] if experiment.targets else plan.datasets
-    draws = [(shots, seed) for shots in plan.shots for seed in plan.seeds]
-    for dataset in sources:
-        settings = {str(more): more for more in entry.averaged_over}.values()
-        for more in settings:
-            for shots, seed in draws if entry.trained else [(1, plan.seeds[0])]:
-                yield Run(
-                    entry.method,
-                    {**options, **more, **entry.by_dataset.get(dataset, {})},
-                    shots=shots,
-                    seed=seed,
-                    views=(entry.views or plan.views) if entry.trained else 1,
-                    view_area=entry.view_area,
-                    template=entry.template or experiment.template,
-                    scale=entry.scale,
-                    grid=entry.grid if validation != "none" else (),
-                    protocol=entry.protocol or experiment.protocol,
-                    validation=validation,
-                    dataset=dataset,
-                    encoder=BACKBONES.get(model, model),
-                    targets=plan.datasets[len(sources) :],
-                    entry=entry.key,
-                    model=model,
-                )
+    draws = list(product(plan.shots, plan.seeds)) if entry.trained else [(1, plan.seeds[0])]
+    settings = {str(more): more for more in entry.averaged_over}.values()
+    for dataset, more, (shots, seed) in product(sources, settings, draws):
+        yield Run(
+            entry.method,
+            {**entry.options, **more, **entry.by_dataset.get(dataset, {})},
+            shots=shots,
+            seed=seed,
+            views=(entry.views or plan.views) if entry.trained else 1,
+            view_area=entry.view_area,
+            template=entry.template or experiment.template,
+            scale=entry.scale,
+            grid=entry.grid if validation != "none" else (),
+            protocol=entry.protocol or experiment.protocol,
+            validation=validation,
+            dataset=dataset,
+            encoder=BACKBONES.get(model, model),
+            targets=plan.datasets[len(sources) :],
+            entry=entry.key,
+            model=model,
+        )

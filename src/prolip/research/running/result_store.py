@@ -22,7 +22,7 @@ from prolip.research.running.plan import Plan
 from prolip.research.running.result_key import code_version
 
 _SCHEMA = """
-PRAGMA user_version = 6;
+PRAGMA user_version = 7;
 CREATE TABLE results (
     key TEXT PRIMARY KEY, run TEXT NOT NULL, code TEXT NOT NULL, result TEXT NOT NULL, seconds REAL NOT NULL
 );

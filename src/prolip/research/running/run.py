@@ -16,8 +16,9 @@ from prolip.io.environment import cores, require
 from prolip.io.pool import Pool, open_pool
 from prolip.methods.prolip import ConvergenceWarning
 from prolip.research.datasets import DATASETS
+from prolip.research.places import find
 from prolip.research.protocols.encoded_dataset import EncodedDataset
-from prolip.research.protocols.protocols import find_protocol
+from prolip.research.protocols.protocols import PROTOCOLS
 from prolip.research.protocols.run import Run
 from prolip.research.running.encoding import Encoding, Place, read_encoding
 from prolip.research.running.plan import Plan
@@ -132,10 +133,11 @@ def execute_job(job: Job) -> JobResult:
         if job.run.runs_tower:
             require("torch", "torch").set_num_threads(1)
         source, *targets = (_read_once(file, job.device) for file in job.files)
+        protocol = find("protocol", job.run.protocol, PROTOCOLS)
         with single_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the result says so
             arguments = [targets] if targets else []
-            result, error = find_protocol(job.run.protocol)(source, job.run, *arguments), None
+            result, error = protocol(source, job.run, *arguments), None
     except ProlipError as wrong:  # the message is enough
         result, error = None, f"{type(wrong).__name__}: {wrong}"
     except Exception:

@@ -13,23 +13,16 @@ validation set the best epoch is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from prolip.core import Task, Text
-from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
-from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.prompt_tuning import Prompts
-from prolip.research.towers.tower_method import TowerFitted
+from prolip.research.towers.tower_method import TowerTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from prolip.research.towers.training import Batch
 
 _PROMPTS_AT_ONCE = 256
 
@@ -54,56 +47,33 @@ class CoCoOp(CoOp):
     summary: ClassVar[str] = "CoOp with words that a small net shifts for each image"
     size: ClassVar[str] = "M x De + (D + De + 1) D / 16 + De"
 
-    def solve(self, task: Task, context: FitContext) -> TowerFitted:
-        """Learn the context and the net."""
-        problem = ContextProblem.of(self, task)
-        net = self._net(problem)
+    fitted = CoOp.fitted_by_scores
 
-        from torch import no_grad
-        from torch.nn.functional import cross_entropy
-
-        def logits(z: Tensor) -> Tensor:
-            return conditional_logits(problem.prompts, problem.context, net, z, problem.task.scale)
-
-        def loss(batch: Batch) -> Tensor:
-            return cross_entropy(logits(problem.views.of(batch)), problem.labels[batch.images])
-
-        def fitted(text: Text) -> TowerFitted:
-            prompts, words = problem.prompts_of(text), problem.context.detach()
-
-            def scores(x: Array) -> Array:
-                z = to_torch(unit_rows(task.linear(x)), words.device)
-                parts = z.split(max(1, _PROMPTS_AT_ONCE // len(text)))
-                with no_grad():
-                    parts = [conditional_logits(prompts, words, net, part, task.scale) for part in parts]
-                return np.concatenate([to_numpy(part) for part in parts])
-
-            return TowerFitted(task.linear, text, task.scale, fitted, scores=scores)
-
-        trained = {"context": problem.context, **{f"net.{name}": p for name, p in net.items()}}
-        score = problem.validation_score(context.validation, logits)
-        with problem.views:
-            figures = self.train(problem.task, trained, loss, context.progress, validation_score=score)
-        return replace(fitted(task.text), report=figures)
-
-    def _net(self, problem: ContextProblem) -> dict[str, nn.Parameter]:
-        """Create W1, c1, W2 and c2 with torch's own initial values."""
+    def parameters_from(self, start: Tensor, task: TowerTask) -> dict[str, nn.Parameter]:
+        """Return the context, and W1, c1, W2 and c2 with torch's own initial values."""
         from torch import nn
 
         from prolip.research.towers.training import seeded
 
-        dim, width = problem.teacher.shape[1], problem.context.shape[-1]
+        dim, width = task.linear.dim, start.shape[1]
         hidden = max(1, dim // self.reduction)
         with seeded(self.seed):
             net = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, width))
-        return dict(net.to(problem.teacher.device).named_parameters())
+        return super().parameters_from(start, task) | dict(net.to(start.device).named_parameters())
 
+    def rows(self, problem: ContextProblem, prompts: Prompts) -> Prompts:
+        """Return the prompts: their rows depend on the image."""
+        return prompts
 
-def conditional_logits(
-    prompts: Prompts, context: Tensor, net: dict[str, Any], z: Tensor, scale: float
-) -> Tensor:
-    """Compute scores [B, K] of unit embeddings z [B, D], each against its own text rows."""
-    hidden = (z @ net["0.weight"].T + net["0.bias"]).relu()
-    shift = hidden @ net["2.weight"].T + net["2.bias"]
-    rows = prompts.embed(context + shift[:, None, None])  # [B, K, D]
-    return scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]
+    def scores(self, problem: ContextProblem, rows: Prompts, z: Tensor) -> Tensor:
+        """Compute scores [B, K] of unit embeddings z [B, D], each against its own text rows."""
+        import torch
+
+        images = max(1, _PROMPTS_AT_ONCE // len(rows.slots))
+        return torch.cat([self._scores(problem, rows, part) for part in z.split(images)])
+
+    def _scores(self, problem: ContextProblem, prompts: Prompts, z: Tensor) -> Tensor:
+        context, w1, c1, w2, c2 = problem.trained.values()
+        shift = (z @ w1.T + c1).relu() @ w2.T + c2
+        rows = prompts.embed(context + shift[:, None, None])  # [B, K, D]
+        return problem.task.scale * (rows @ z.to(rows.dtype)[:, :, None])[..., 0]

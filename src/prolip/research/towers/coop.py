@@ -45,9 +45,11 @@ Flowers, DTD and EuroSAT.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from prolip.core import Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
@@ -68,8 +70,7 @@ from prolip.solvers.adam import Steps
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from prolip.research.towers.training import Batch, Gradient, ValidationScore
-
+    from prolip.research.towers.training import Batch
 
 _IMAGES_AT_ONCE = 32
 
@@ -115,49 +116,88 @@ class CoOp(PromptTuning):
         return steps
 
     def solve(self, task: Task, context: FitContext) -> TowerFitted:
-        """Learn the context on image features."""
-        problem = ContextProblem.of(self, task)
+        """Learn the context on embeddings of images."""
+        problem, validation, score = self.problem(task), context.validation, None
+        if validation is not None:
+            held_out = to_torch(self.embed_held_out(problem, validation), problem.labels.device)
+            score = lambda: accuracy(self.logits(problem, problem.prompts, held_out), validation.y)  # noqa: E731
         with problem.views:
-            figures = self.train(
-                problem.task,
-                {"context": problem.context},
-                lambda batch: self.loss(problem, batch),
-                context.progress,
-                self.gradient(problem),
-                problem.validation_score(
-                    context.validation, lambda z: problem.scores(problem.prompts.embed(problem.context), z)
-                ),
-            )
+            loss = partial(self.loss, problem)
+            figures = self.train(problem.task, problem.trained, loss, context.progress, score)
         return replace(self.fitted(problem, task.text), report=figures)
 
-    def fitted(self, problem: ContextProblem, text: Text) -> TowerFitted:
-        """Return the model with text rows of these classes."""
-        task, context = problem.task, problem.context.detach()
-        rows = to_numpy(problem.prompts_of(text).embed(context))
-        return TowerFitted(
-            task.linear,
-            Text(rows, text.classes),
-            task.scale,
-            lambda other: self.fitted(problem, other),
-            context=to_numpy(context),
-            layout=problem.layout,
-        )
+    def problem(self, task: Task) -> ContextProblem:
+        """Return what is trained, and on what."""
+        task, towers = self.open(task)
+        encoder, names = task.encoder, task.names
+        start, fixed = start_context(encoder, towers, names[0], self.contexts, self.init, self.seed)
+        layout = Layout(len(start), fixed)
+        prompts = layout.prompts(encoder, names, towers)
+        arrays = task.y, teacher_rows(task, getattr(self, "teacher", None))
+        labels, teacher = (to_torch(array, encoder.device) for array in arrays)
+        trained, views = self.parameters_from(start, task), self.views(task)
+        return ContextProblem(task, layout, prompts, trained, views, labels, teacher)
 
-    def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
-        """Compute the cross-entropy of a batch."""
-        return problem.cross_entropy(problem.prompts.embed(problem.context), batch)
+    def parameters_from(self, start: Tensor, task: TowerTask) -> dict[str, nn.Parameter]:
+        """Return what is trained: the context, from these words [M, De]."""
+        from torch import nn
 
-    def gradient(self, problem: ContextProblem) -> Gradient | None:
-        """Return a function that computes another gradient than the loss's own, or None."""
-        return None
+        return {"context": nn.Parameter(start.clone())}
 
     def views(self, task: TowerTask) -> ImageViews:
         """Return the embeddings to train on, of unit length."""
+        return ImageViews(task, task.encoder, lambda x: unit_rows(task.linear(x)), self.view_area, self.seed)
 
-        def embed(x: Array) -> Array:
-            return unit_rows(task.linear(x))
+    def embed_held_out(self, problem: ContextProblem, validation: Task) -> Array:
+        """Return the embeddings of a validation set."""
+        return problem.views.embed(validation.x[0])
 
-        return ImageViews(task, task.encoder, embed, lambda: embed(task.x), self.view_area, self.seed)
+    def rows(self, problem: ContextProblem, prompts: Prompts) -> Any:
+        """Return what stands for the classes of these prompts: text rows [K, D]."""
+        return prompts.embed(problem.context)
+
+    def scores(self, problem: ContextProblem, rows: Any, z: Tensor) -> Tensor:
+        """Compute scores [B, K] of embeddings [B, ...] against the `rows` of classes."""
+        scores: Tensor = problem.task.scale * z.to(rows.dtype) @ rows.T
+        return scores
+
+    def logits(self, problem: ContextProblem, prompts: Prompts, z: Tensor) -> Array:
+        """Compute scores [m, K] of embeddings, a few images at a time."""
+        from torch import no_grad
+
+        with no_grad():
+            rows = self.rows(problem, prompts)
+            parts = [to_numpy(self.scores(problem, rows, part)) for part in z.split(_IMAGES_AT_ONCE)]
+        return np.concatenate(parts)
+
+    def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
+        """Compute the cross-entropy of a batch."""
+        return self.cross_entropy(problem, self.rows(problem, problem.prompts), batch)
+
+    def cross_entropy(self, problem: ContextProblem, rows: Any, batch: Batch) -> Tensor:
+        """Compute the cross-entropy of a batch against the `rows` of classes."""
+        from torch.nn.functional import cross_entropy
+
+        logits = self.scores(problem, rows, problem.views.of(batch))
+        return cross_entropy(logits, problem.labels[batch.images])
+
+    def fitted(self, problem: ContextProblem, text: Text) -> TowerFitted:
+        """Return the model with text rows of these classes."""
+        task, layout = problem.task, problem.layout
+        rows = Text(to_numpy(self.rows(problem, problem.prompts_of(text)).detach()), text.classes)
+        words = to_numpy(problem.context.detach())
+        for_text = partial(self.fitted, problem)
+        return TowerFitted(task.linear, rows, task.scale, for_text, context=words, layout=layout)
+
+    def fitted_by_scores(self, problem: ContextProblem, text: Text) -> TowerFitted:
+        """Return the model of these classes, where it is more than text rows."""
+        task, views, prompts = problem.task, problem.views, problem.prompts_of(text)
+
+        def scores(x: Array) -> Array:
+            return self.logits(problem, prompts, to_torch(views.embed(x), problem.labels.device))
+
+        for_text = partial(self.fitted_by_scores, problem)
+        return TowerFitted(task.linear, text, task.scale, for_text, views.encoder, scores)
 
 
 @register
@@ -184,9 +224,9 @@ class KgCoOp(CoOp):
 
     def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
         """Compute the cross-entropy plus the penalty."""
-        rows = problem.prompts.embed(problem.context)
+        rows: Tensor = self.rows(problem, problem.prompts)
         distance = 1 - (rows * problem.teacher).sum(dim=1).mean()
-        return problem.cross_entropy(rows, batch) + self.weight * distance
+        return self.cross_entropy(problem, rows, batch) + self.weight * distance
 
 
 @register
@@ -213,26 +253,21 @@ class ProGrad(CoOp):
     name: ClassVar[str] = "prograd"
     summary: ClassVar[str] = "CoOp, without steps that go against the zero-shot predictions"
 
-    def gradient(self, problem: ContextProblem) -> Gradient:
-        """Return the function that computes the projected gradient."""
+    def loss(self, problem: ContextProblem, batch: Batch) -> Tensor:
+        """Return the cross-entropy of a batch, with the projected gradient in the place of its own."""
         from torch.autograd import grad
         from torch.nn.functional import cross_entropy
 
-        conflict = self.conflict
-        if self.late_conflict is not None and problem.task.shots >= 8:
-            conflict = self.late_conflict
-
-        def fill(batch: Batch) -> Tensor:
-            z = problem.views.of(batch)
-            logits = problem.scores(problem.prompts.embed(problem.context), z)
-            loss = cross_entropy(logits, problem.labels[batch.images])
-            soft_labels = problem.scores(problem.teacher, z).softmax(dim=1)
-            (own,) = grad(loss, problem.context, retain_graph=True)
-            (general,) = grad(cross_entropy(logits, soft_labels), problem.context)
-            problem.context.grad = project(own, general, conflict)
-            return loss
-
-        return fill
+        late = self.late_conflict is not None and problem.task.shots >= 8
+        z, context = problem.views.of(batch), problem.context
+        logits = self.scores(problem, self.rows(problem, problem.prompts), z)
+        loss = cross_entropy(logits, problem.labels[batch.images])
+        soft_labels = self.scores(problem, problem.teacher, z).softmax(dim=1)
+        (own,) = grad(loss, context, retain_graph=True)
+        (general,) = grad(cross_entropy(logits, soft_labels), context)
+        gradient = project(own, general, self.late_conflict if late else self.conflict)  # type: ignore[arg-type]
+        value: Tensor = loss.detach() + (gradient * (context - context.detach())).sum()
+        return value
 
 
 def project(own: Tensor, general: Tensor, conflict: float = 1.0) -> Tensor:
@@ -245,59 +280,28 @@ def project(own: Tensor, general: Tensor, conflict: float = 1.0) -> Tensor:
     [1.0, 0.0]
     """
     along = (own * general).sum()
-    if along >= 0:
-        return own
-    return own - conflict * along / (general * general).sum() * general
+    if along < 0:
+        own = own - conflict * along / (general * general).sum() * general
+    return own
 
 
 @dataclass(frozen=True, eq=False)
 class ContextProblem:
-    """Image embeddings, prompts, and the context to be learned, on the encoder's device."""
+    """Image embeddings, prompts, and what is learned, on the encoder's device."""
 
     task: TowerTask
     layout: Layout  # to build the same prompts with other class names
     prompts: Prompts
-    context: nn.Parameter  # [M, De]
-    views: ImageViews  # unit embeddings
+    trained: dict[str, nn.Parameter]  # the context [M, De], and more where a method has more
+    views: ImageViews
     labels: Tensor
     teacher: Tensor  # hand-written text rows [K, D]
 
-    @classmethod
-    def of(cls, method: CoOp, task: Task) -> ContextProblem:
-        """Set up the problem of a method on a task."""
-        task, towers = method.open(task)
-        encoder, names = task.encoder, task.names
-
-        from torch import nn
-
-        start, fixed = start_context(encoder, towers, names[0], method.contexts, method.init, method.seed)
-        layout = Layout(len(start), fixed)
-        prompts = layout.prompts(encoder, names, towers)
-        views = method.views(task)
-        arrays = (task.y, teacher_rows(task, getattr(method, "teacher", None)))
-        labels, teacher = (to_torch(array, encoder.device) for array in arrays)
-        return cls(task, layout, prompts, nn.Parameter(start.clone()), views, labels, teacher)
+    @property
+    def context(self) -> nn.Parameter:
+        """The words that are learned."""
+        return self.trained["context"]
 
     def prompts_of(self, text: Text) -> Prompts:
         """Return the same prompts of other classes."""
         return self.layout.prompts(self.task.encoder, text.classes or ())
-
-    def scores(self, rows: Tensor, z: Tensor) -> Tensor:
-        """Compute scores [B, K] of unit embeddings [B, D] against text rows [K, D]."""
-        return self.task.scale * z.to(rows.dtype) @ rows.T
-
-    def validation_score(
-        self, validation: Task | None, scores: Callable[[Tensor], Tensor]
-    ) -> ValidationScore | None:
-        """Return a function that measures validation accuracy by scores of unit embeddings, or None."""
-        if validation is None:
-            return None
-        held, y = unit_rows(validation.linear(validation.x[0])), validation.y
-        parts = to_torch(held, self.labels.device).split(_IMAGES_AT_ONCE)
-        return lambda: accuracy([scores(part) for part in parts], y)
-
-    def cross_entropy(self, rows: Tensor, batch: Batch) -> Tensor:
-        """Compute the loss of a batch against text rows [K, D]."""
-        from torch.nn.functional import cross_entropy
-
-        return cross_entropy(self.scores(rows, self.views.of(batch)), self.labels[batch.images])

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from prolip import solvers
 from prolip.core import Task, Text
@@ -43,7 +43,7 @@ from prolip.encoders.trainable_towers import Towers
 from prolip.io.files import sha256_tensors
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
-from prolip.research.towers.tower_method import TowerFitted, TowerMethod, TowerTask
+from prolip.research.towers.tower_method import TowerFitted, TowerMethod
 from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
@@ -88,37 +88,16 @@ class FineTuning(TowerMethod):
     def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Train a copy of the towers; the encoder itself does not change."""
         task, towers = self.open(task, copy=True)
-        trained = self.choose(towers)
-        for parameter in trained.values():
-            parameter.requires_grad_(True)
-        trains_text = any(not name.startswith(towers.image_prefixes) for name in trained)
-        figures = self.run(task, towers, trained, trains_text, context)
-        tuned = task.encoder.with_model(towers.model, sha256_tensors(trained.items()))
 
-        def fitted(text: Text) -> TowerFitted:
-            if trains_text and text.classes is not None:
-                text = tuned.text(text.classes, task.templates)
-            return TowerFitted(tuned.head, text, task.scale, fitted, tuned)
-
-        return replace(fitted(task.text), report=figures)
-
-    def run(
-        self,
-        task: TowerTask,
-        towers: Towers,
-        trained: dict[str, nn.Parameter],
-        trains_text: bool,
-        context: FitContext,
-    ) -> dict[str, Any]:
-        """Train the chosen parameters, and return figures of the run."""
         import torch
         from torch.nn.functional import normalize
 
-        encoder = task.encoder
+        encoder, trained = task.encoder, self.choose(towers)
+        trains_text = any(not name.startswith(towers.image_prefixes) for name in trained)
         fixed = to_torch(task.text.rows, encoder.device)
         tokens = encoder.tokens([prompt.format(name) for prompt in task.templates for name in task.names])
         lam = 0.0 if self.lam == "auto" else solvers.lam_value(self.lam, task)
-        start = {name: p.detach().clone() for name, p in trained.items()} if lam else {}
+        start = {name: p.requires_grad_(True).detach().clone() for name, p in trained.items()}
 
         def rows() -> Tensor:
             if not trains_text:
@@ -134,7 +113,14 @@ class FineTuning(TowerMethod):
             towers.model.to(memory_format=torch.channels_last)  # 1.5 times as fast for convolutions
         figures = self.train_on_images(task, towers, trained, rows, context, penalty if lam else None)
         towers.model.to(memory_format=torch.contiguous_format)
-        return figures
+        tuned = encoder.with_model(towers.model, sha256_tensors(trained.items()))
+
+        def fitted(text: Text) -> TowerFitted:
+            if trains_text and text.classes is not None:
+                text = tuned.text(text.classes, task.templates)
+            return TowerFitted(tuned.head, text, task.scale, fitted, tuned)
+
+        return replace(fitted(task.text), report=figures)
 
     def steps(self, task: Task) -> Steps:
         """Return Adam with the authors' eps, and a rate that falls at each step."""

@@ -1,7 +1,6 @@
 """LoRA layers by peft around query, key and value of every block of both towers."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,22 +13,16 @@ from prolip.research.towers.training import seeded
 def inject(towers: Towers, rank: int, alpha: int, dropout: float, seed: int) -> dict[str, nn.Parameter]:
     """Put the factors A and B into the towers, and return them by name."""
     peft = require("peft", "lora")
-    targets = dict(_targets(towers))
     config = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
         lora_dropout=dropout,
         use_rslora=True,  # alpha / sqrt(r)
-        target_modules=list(targets.values()),
+        target_modules=list(_targets(towers)),
     )
     with seeded(seed):
         peft.inject_adapter_in_model(config, towers.model)
-    factors = {}
-    for key, name in targets.items():
-        layer: Any = towers.model.get_submodule(name)
-        factors[f"{key}|A"] = layer.lora_A["default"].weight
-        factors[f"{key}|B"] = layer.lora_B["default"].weight
-    return factors
+    return {name: factor for name, factor in towers.model.named_parameters() if ".lora_" in name}
 
 
 class SeparateAttention(nn.Module):
@@ -69,21 +62,19 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return made.requires_grad_(False)
 
 
-def _targets(towers: Towers) -> Iterator[tuple[str, str]]:
-    """Yield weight and slot in the saved model, and the linear map that is trained for it."""
+def _targets(towers: Towers) -> Iterator[str]:
+    """Yield the names of the linear maps to change; packed ones are split."""
     names = {id(module): name for name, module in towers.model.named_modules()}
     for block in (*towers.image_blocks, *towers.text_blocks):
         found = attention_of(block)
         assert found is not None  # the method requires blocks that have it
         inside, attention = found
-        name = f"{names[id(block)]}.{inside}"
+        projections = projections_of(attention) or ()
         if isinstance(attention, nn.MultiheadAttention):
             if not attention.batch_first:
                 raise ModelError("clip_lora needs attention with batch_first=True, and this model has False")
             owner, _, own = inside.rpartition(".")
             setattr(block.get_submodule(owner), own, SeparateAttention(attention))
-            for slot, projection in enumerate(("q_proj", "k_proj", "v_proj")):
-                yield f"{name}.in_proj_weight|{slot}", f"{name}.{projection}"
-        else:
-            for projection in projections_of(attention) or ():
-                yield f"{name}.{projection}.weight|0", f"{name}.{projection}"
+            projections = ("q_proj", "k_proj", "v_proj")
+        for projection in projections:
+            yield f"{names[id(block)]}.{inside}.{projection}"

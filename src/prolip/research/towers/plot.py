@@ -16,28 +16,20 @@ With a validation set the best epoch is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from prolip.core import ProlipError, Task, Text
-from prolip.core.arrays import Array, to_numpy, to_torch
+from prolip.core import ProlipError, Task
+from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
-from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompt_tuning import Prompts
-from prolip.research.towers.tower_method import Batches, ImageViews, TowerFitted, TowerTask, accuracy
+from prolip.research.towers.tower_method import ImageViews, TowerTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from prolip.research.towers.training import Batch
-
-_IMAGES_AT_ONCE = 32
 
 
 @register
@@ -70,65 +62,34 @@ class PLOT(CoOp):
     needs: ClassVar[Capability] = Capability.TOKEN_EMBEDDINGS | Capability.LOCAL_FEATURES
     reads_images: ClassVar[bool] = True
 
-    def solve(self, task: Task, context: FitContext) -> TowerFitted:
-        """Learn the prompts on cached local features."""
-        problem = ContextProblem.of(self, task)
-        words, device = self._context(problem), problem.labels.device
-        local = LocalEncoder(problem.task.encoder, self.pooled)
+    fitted = CoOp.fitted_by_scores
 
-        from torch.nn.functional import cross_entropy
+    def parameters_from(self, start: Tensor, task: TowerTask) -> dict[str, nn.Parameter]:
+        """Return the words of each prompt; a phrase gets noise, or all prompts would stay equal."""
+        import torch
+        from torch import nn
 
-        def logits(view: Tensor, rows: Tensor) -> Tensor:
-            return transport_logits(view, rows, task.scale, self.eps, self.iterations, self.pooled)
-
-        def rows() -> Tensor:
-            return embed_each(problem.prompts, words)
-
-        def loss(batch: Batch) -> Tensor:
-            return cross_entropy(logits(problem.views.of(batch), rows()), problem.labels[batch.images])
-
-        def fitted(text: Text) -> TowerFitted:
-            learned = embed_each(problem.prompts_of(text), words.detach()).detach()
-
-            def scores(x: Array) -> Array:
-                parts = to_torch(local.unflatten(x), device).split(_IMAGES_AT_ONCE)
-                return np.concatenate([to_numpy(logits(part, learned)) for part in parts])
-
-            return TowerFitted(task.linear, text, task.scale, fitted, local, scores, to_numpy(words.detach()))
-
-        score, validation = None, context.validation
-        if validation is not None:
-            images, y = self.held_out_images(validation), validation.y
-            held = to_torch(local_views(local, images, 1, self.seed)[0], device).split(_IMAGES_AT_ONCE)
-            score = lambda: accuracy([logits(part, rows()) for part in held], y)  # noqa: E731
-        with problem.views:
-            trained = {"context": words}
-            figures = self.train(problem.task, trained, loss, context.progress, validation_score=score)
-        return replace(fitted(task.text), report=figures)
+        generator = torch.Generator().manual_seed(self.seed)
+        noise = (0.02 * torch.randn(self.prompts, *start.shape, generator=generator)).to(start.device)
+        return {"context": nn.Parameter(noise if self.init == "random" else noise + start)}
 
     def views(self, task: TowerTask) -> ImageViews:
         """Return the local embeddings [n, L, D] to train on."""
         local = LocalEncoder(task.encoder, self.pooled)
+        return ImageViews(task, local, local.unflatten, self.view_area, self.seed)
 
-        def cached() -> Array:
-            return local_views(local, task.images, task.views, self.seed)  # [V, n, L, D]
+    def embed_held_out(self, problem: ContextProblem, validation: Task) -> Array:
+        """Return the local embeddings of a validation set's images."""
+        local: Array = problem.views.encode(self.held_out_images(validation), 1)[0]
+        return local
 
-        return ImageViews(task, local, local.unflatten, cached, self.view_area, self.seed)
+    def rows(self, problem: ContextProblem, prompts: Prompts) -> Tensor:
+        """Return rows [P, K, D] of the prompts, not of unit length."""
+        return prompts.embed(problem.context[:, None], unit=False)
 
-    def _context(self, problem: ContextProblem) -> nn.Parameter:
-        """Return the start words of each prompt; a phrase gets noise, or all prompts would stay equal."""
-        import torch
-        from torch import nn
-
-        shape = (self.prompts, *problem.context.shape)
-        noise = 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(self.seed))
-        noise = noise.to(problem.context.device)
-        return nn.Parameter(noise if self.init == "random" else noise + problem.context.detach())
-
-
-def embed_each(prompts: Prompts, contexts: Tensor) -> Tensor:
-    """Return rows [P, K, D], not of unit length, of P contexts [P, M, De]."""
-    return prompts.embed(contexts[:, None], unit=False)
+    def scores(self, problem: ContextProblem, rows: Tensor, z: Tensor) -> Tensor:
+        """Compute scores [B, K] of local embeddings [B, L, D]."""
+        return transport_logits(z, rows, problem.task.scale, self.eps, self.iterations, self.pooled)
 
 
 def sinkhorn(cost: Tensor, eps: float = 0.1, iterations: int = 100, stop: float = 1e-2) -> Tensor:
@@ -171,15 +132,3 @@ def transport_logits(
     if pooled:
         scores = scores + unit[:, 0] @ normalize(rows.mean(dim=0), dim=-1).T
     return scale * scores
-
-
-def local_views(encoder: LocalEncoder, images: Sequence[Any], views: int, seed: int) -> Array:
-    """Compute local embeddings [V, n, L, D] of images: the centre, then random views."""
-    indices = list(range(len(images)))
-    found = []
-    with Batches(images, encoder.preprocess, seed) as batches:
-        for view in range(views):
-            for start in range(0, len(indices), _IMAGES_AT_ONCE):
-                chosen = indices[start : start + _IMAGES_AT_ONCE]
-                found.append(encoder.encode(batches.get(chosen, view or None)))
-    return encoder.unflatten(np.concatenate(found).reshape(views, len(indices), -1))

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from prolip.encoders.trainable_towers import Towers
     from prolip.research.towers.prompt_tuning import Layout
-    from prolip.research.towers.training import Batch, Gradient, ValidationScore
+    from prolip.research.towers.training import Batch, ValidationScore
 
-_VALIDATION_BATCH = 32
+_IMAGES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class TowerFitted(Fitted):
     for_text: Callable[[Text], TowerFitted]
     encoder: Encoder | None = None  # what computes the features, where it is not the base model
     scores: Callable[[Array], Array] | None = None  # logits [m, K] of features
-    context: Array | None = None  # learned words [M, De] or [K, M, De], and where they stand
+    context: Array | None = None  # learned words [M, De], and where they stand
     layout: Layout | None = None
 
     def as_projected(self) -> Projected | None:
@@ -108,9 +108,8 @@ class TowerMethod(Method):
 
     def prepare(self, task: Task, encoder: Any, templates: Sequence[str], images: Sequence[Any]) -> Task:
         """Return the task with the encoder and the images behind its features."""
-        x, y, text, head, scale, groups = task.x, task.y, task.text, task.head, task.scale, task.groups
-        rest = text, head, scale, groups, tuple(templates), images
-        return TowerTask(x, y, *rest, encoder=encoder)
+        known = {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+        return TowerTask(**known, templates=tuple(templates), images=images, encoder=encoder)
 
     def open(self, task: Task, copy: bool = False) -> tuple[TowerTask, Towers]:
         """Return a task with its encoder, and the towers, or raise what is missing."""
@@ -168,21 +167,23 @@ class TowerMethod(Method):
         def validation_accuracy() -> float:
             assert validation is not None
             with without_dropout(towers.model):
-                return accuracy([logits(part) for part in held_out], validation.y)
+                parts = [to_numpy(logits(part)) for part in held_out]
+            return accuracy(np.concatenate(parts), validation.y)
 
         held_out: list[Array] = []
         if validation is not None:
             pixels = [preprocess.centre(image) for image in self.held_out_images(validation)]
-            starts = range(0, len(pixels), _VALIDATION_BATCH)
-            held_out = [np.stack(pixels[start : start + _VALIDATION_BATCH]) for start in starts]
+            starts = range(0, len(pixels), _IMAGES_AT_ONCE)
+            held_out = [np.stack(pixels[start : start + _IMAGES_AT_ONCE]) for start in starts]
         with Batches(task.images, preprocess, self.seed) as batches:
 
             def loss(batch: Batch) -> Tensor:
                 value = cross_entropy(logits(batches.of(batch)), labels[batch.images])
                 return value if penalty is None else value + penalty()
 
-            score = validation_accuracy if held_out else None
-            return self.train(task, trained, loss, context.progress, validation_score=score)
+            return self.train(
+                task, trained, loss, context.progress, validation_accuracy if held_out else None
+            )
 
     def held_out_images(self, validation: Task) -> Sequence[Any]:
         """Return the images of a validation set, for methods that run the image tower."""
@@ -200,28 +201,22 @@ class TowerMethod(Method):
         trained: dict[str, nn.Parameter],
         loss: Callable[[Batch], Tensor],
         progress: Progress | None = None,
-        gradient: Gradient | None = None,
         validation_score: ValidationScore | None = None,
     ) -> dict[str, Any]:
         """Train parameters inside the towers, and return figures of the run."""
         from prolip.research.towers.training import train
 
         steps, device = self.steps(task), task.encoder.device
-        return train(trained, loss, task.n, steps, device, progress, gradient, validation_score)
+        return train(trained, loss, task.n, steps, device, progress, validation_score)
 
     def count(self, shape: Shape) -> int:
-        """Raise: the count depends on the tower, not on the sizes of the features."""
-        raise UsageError(f"{self.name} trains inside a tower: the report of a fit has the count")
-
-    def parameters(self, task: Task) -> int:
-        """Return 0: training reports what it trained."""
+        """Return 0: the tower decides, and the report of a fit has what it trained."""
         return 0
 
 
-def accuracy(logits: Sequence[Tensor], y: Array) -> float:
-    """Compute the accuracy of logits [B, K], batch by batch."""
-    found = np.concatenate([to_numpy(part.argmax(dim=1)) for part in logits])
-    return float(np.mean(found == y))
+def accuracy(logits: Array, y: Array) -> float:
+    """Compute the accuracy of logits [m, K]."""
+    return float(np.mean(logits.argmax(axis=1) == y))
 
 
 class Batches:
@@ -268,8 +263,8 @@ class Batches:
 class ImageViews:
     """Embeddings [B, ...] of the images of a step: cached views, one an epoch; or new crops in each epoch.
 
-    `embed` turns features of the encoder into embeddings; `cached` returns those of the cached views
-    [V, n, ...]. With a `view_area` the cached views are not used.
+    `embed` turns features of the encoder into embeddings. Cached views are those of the task, or of its
+    images where another encoder computes the features; with a `view_area` they are not used.
     """
 
     def __init__(
@@ -277,11 +272,10 @@ class ImageViews:
         task: TowerTask,
         encoder: Encoder,
         embed: Callable[[Array], Array],
-        cached: Callable[[], Array],
         view_area: float | None,
         seed: int,
     ) -> None:
-        self.encoder, self.embed, self._compute = encoder, embed, cached
+        self.task, self.encoder, self.embed, self.seed = task, encoder, embed, seed
         self._cached: Tensor | None = None
         self._crops: Batches | None = None
         if view_area is not None:
@@ -301,5 +295,17 @@ class ImageViews:
         if self._crops is not None:
             return to_torch(self.embed(self.encoder.encode(self._crops.of(batch))), device)
         if self._cached is None:
-            self._cached = to_torch(self._compute(), device)
+            own = self.encoder is self.task.encoder
+            views = self.embed(self.task.x) if own else self.encode(self.task.images, self.task.views)
+            self._cached = to_torch(views, device)
         return self._cached[batch.epoch % len(self._cached), batch.images]
+
+    def encode(self, images: Sequence[Any], views: int) -> Array:
+        """Compute embeddings [V, n, ...] of images: the centre, then random views."""
+        starts, parts = range(0, len(images), _IMAGES_AT_ONCE), []
+        with Batches(images, self.encoder.preprocess, self.seed) as batches:
+            for view in range(views):
+                for start in starts:
+                    chosen = list(range(len(images)))[start : start + _IMAGES_AT_ONCE]
+                    parts.append(self.encoder.encode(batches.get(chosen, view or None)))
+        return self.embed(np.concatenate(parts).reshape(views, len(images), -1))

@@ -37,7 +37,6 @@ class Batch:
     next_epoch: int
 
 
-Gradient = Callable[[Batch], Tensor]  # sets every parameter's grad, returns the loss
 ValidationScore = Callable[[], float]  # accuracy on held-out images with the current parameters
 
 
@@ -48,13 +47,12 @@ def train(
     steps: Steps,
     device: str,
     progress: Progress | None = None,
-    gradient: Gradient | None = None,
     validation_score: ValidationScore | None = None,
 ) -> dict[str, Any]:
     """Minimise the mean loss of batches over so many images, and return figures of the run.
 
     With `validation_score`, the run ends with the parameters of its best epoch (the first of equals), not the
-    last. `gradient` replaces the gradient of the loss.
+    last.
     """
     optimizer = build_optimizer(steps, list(parameters.values()))
     losses: list[float] = []
@@ -66,10 +64,8 @@ def train(
             group["lr"] = steps.rate(step, images)
         optimizer.zero_grad(set_to_none=True)
         with seeded(steps.seed + 1_000_003 * step, device), _autocast(device):
-            batch = _batch(step, images, steps)
-            value = gradient(batch) if gradient else loss(batch)
-        if gradient is None:
-            value.backward()
+            value = loss(_batch(step, images, steps))
+        value.backward()
         optimizer.step()
         losses.append(float(value.detach()))
         if not math.isfinite(losses[-1]):
