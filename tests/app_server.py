@@ -64,7 +64,7 @@ def running(app):
     """A running server of an application; yields the port."""
     import uvicorn
 
-    from prolip.app.http_server import bind, config
+    from prolip.app.launch import bind, config
 
     with bind("127.0.0.1", 0) as listening:  # it takes connections before the server runs
         server = uvicorn.Server(config(app))

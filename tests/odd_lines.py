@@ -38,8 +38,6 @@ WORDS: dict[str, list[str]] = {
     "only": ["nosuch"],
     "rename": ["x", "=", "red=", "=red", "nosuch=x"],
     "host": ["nosuch.invalid", "not a host"],
-    "allowed_hosts": ["https://example.org", "a b", "name:80"],
-    "root_path": ["nosuch", "/x/", "https://example.org/x"],
 }
 
 

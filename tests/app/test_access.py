@@ -8,7 +8,6 @@ import socket
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 from urllib.request import url2pathname
 
 import pytest
@@ -20,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from app_server import TOKEN, Client, png, running_models, running_page
 from pictures import blotch
-from prolip.app import http_server, images, launch
+from prolip.app import launch
 from prolip.app.project import Project
 from prolip.app.security import Access, AccessMiddleware, require_token
 from prolip.core import UsageError
@@ -99,26 +98,12 @@ def test_others_need_a_token(host, own):
     ("host", "status"), [("proxy.example", 200), ("Proxy.Example:444", 200), ("other.example", 421)]
 )
 def test_further_hosts_are_allowed_by_name(host, status):
-    access = Access("127.0.0.1", None, allowed_hosts=["proxy.example"])
+    access = Access("127.0.0.1", None, allowed_hosts=["proxy.example:443"])
     scope = {"type": "http", "path": "/predict", "headers": [(b"host", host.encode())]}
     assert (access.refusal(scope) or (200,))[0] == status
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        *({"origins": [text]} for text in ("shop.example", "https://shop.example/", "ftp://x", "null", "")),
-        *({"allowed_hosts": [text]} for text in ("proxy.example:443", "http://proxy.example", "")),
-        *({"host": text} for text in ("", " ", "a b")),
-    ],
-    ids=str,
-)
-def test_a_rule_that_no_request_could_match_is_refused(rule):
-    with pytest.raises(UsageError):
-        Access(**{"host": "127.0.0.1", "token": None, **rule})
-
-
-@pytest.mark.parametrize("allowed", ["https://Shop.example", "*"])
+@pytest.mark.parametrize("allowed", ["https://Shop.example/", "*"])
 def test_pages_of_allowed_origins_may_send_requests(colour_model, allowed):
     site = {"Origin": "https://shop.example"}
     preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
@@ -152,25 +137,6 @@ def test_the_bytes_of_a_body_are_counted():
     assert error.value.status_code == 413
 
 
-def test_edits_do_not_wait_for_images(page, monkeypatch):
-    real, entered, go = images.prepare, Event(), Event()
-
-    def slow(data, preprocess):
-        entered.set()
-        assert go.wait(60)
-        return real(data, preprocess)
-
-    monkeypatch.setattr("prolip.app.page_server.prepare", slow)
-    with ThreadPoolExecutor(8) as threads:
-        waiting = [threads.submit(page.upload, png(blotch((9, 9, 9), i))) for i in range(8)]
-        try:
-            assert entered.wait(60)
-            page.add_class("cat")
-        finally:
-            go.set()
-        assert {upload.result(60)[0] for upload in waiting} == {200}
-
-
 @pytest.fixture
 def started(monkeypatch):
     """Servers end as soon as they have started; yields what was said and what was opened."""
@@ -181,7 +147,7 @@ def started(monkeypatch):
         path = Path(url2pathname(address.removeprefix("file://")))
         seen["files"].append((stat.S_IMODE(path.stat().st_mode), path.read_text("utf-8")))
 
-    monkeypatch.setattr(http_server, "run", lambda *_, **options: None)
+    monkeypatch.setattr(launch, "run", lambda *_, **options: None)
     seen["options"] = {"port": 0, "say": seen["said"].append, "browse": browse}
     return seen
 
@@ -204,7 +170,7 @@ def test_a_project_that_is_open_already_is_shown_again(tmp_path, monkeypatch, st
     def run(*_, **options):
         launch.open_app(tmp_path / "p", **started["options"])
 
-    monkeypatch.setattr(http_server, "run", run)
+    monkeypatch.setattr(launch, "run", run)
     launch.open_app(tmp_path / "p", **started["options"])
     link = re.search(r"http://\S+", started["said"][0])[0]
     assert started["said"][-1].endswith(link)
@@ -212,10 +178,10 @@ def test_a_project_that_is_open_already_is_shown_again(tmp_path, monkeypatch, st
 
 
 def test_the_next_free_port_is_taken():
-    with http_server.bind("127.0.0.1", 0) as used:
+    with launch.bind("127.0.0.1", 0) as used:
         port = used.getsockname()[1]
-        with http_server.bind("127.0.0.1", port) as other:
-            assert port < other.getsockname()[1] < port + http_server.PORTS_TRIED
+        with launch.bind("127.0.0.1", port) as other:
+            assert port < other.getsockname()[1] < port + launch.PORTS_TRIED
             assert other.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 

@@ -64,7 +64,6 @@ def recorder(tmp_path, offline):
 
 def test_a_drop_is_encoded_first_and_fitted_once(recorder, monkeypatch):
     monkeypatch.setattr(trainer, "DROP_PAUSE", 1.0)
-    monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 60)
     before = len(recorder.fits())
     images = recorder.add("red", range(10)) + recorder.add("green", range(20, 30))
     recorder.wait_until_trained()
@@ -93,17 +92,6 @@ def test_an_edit_of_encoded_images_is_fitted_before_others_are_encoded(recorder,
     first = next(event for event in recorder.fits() if event["revision"] == recorder.project.revision)
     assert new[1] not in first["held_out"], "the second image was not encoded yet"
     recorder.wait(lambda: new[1] in recorder.trainer.figures["held_out"])
-
-
-def test_a_long_drop_shows_figures_on_the_way(recorder, monkeypatch):
-    monkeypatch.setattr(trainer, "MAX_FIT_DELAY", 0.01)
-    monkeypatch.setattr(trainer, "DROP_FIT_SHARE", 1e9)  # however long a fit takes on this machine
-    monkeypatch.setattr(encoding, "ENCODE_BATCH", 2)
-    before = len(recorder.fits())
-    recorder.add("red", range(6))
-    recorder.add("green", range(20, 26))
-    recorder.wait(lambda: len(recorder.trainer.figures.get("held_out", ())) == 12)
-    assert len(recorder.fits()) - before >= 2
 
 
 def test_labels_of_predictions_count_once_they_are_confirmed(recorder):

@@ -28,7 +28,7 @@ def test_every_option_with_a_value_is_tried_with_an_empty_one():
 @pytest.mark.every_environment
 def test_odd_values_are_refused_in_one_line_and_nothing_is_written(prolip, places, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("prolip.app.http_server.run", lambda *_: pytest.fail("a server was started"))
+    monkeypatch.setattr("prolip.app.launch.run", lambda *_: pytest.fail("a server was started"))
     before = snapshot(places["root"])
     for line in every_line(places):
         code, out, err = prolip(*line)

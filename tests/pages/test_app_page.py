@@ -258,7 +258,7 @@ def test_a_browser_without_the_token_is_let_in_by_the_printed_address(browser, a
 
 
 def test_a_redirect_file_leads_to_the_page(browser, tmp_path, address):
-    from prolip.app.http_server import redirect_file
+    from prolip.app.launch import redirect_file
 
     file = tmp_path / "open.html"
     with redirect_file(address, file), opened(browser, file.as_uri(), None) as page:

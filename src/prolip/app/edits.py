@@ -34,7 +34,7 @@ def edit_class(state: State, key: str, name: str | None = None, text: str | None
     if name is not None:
         new = replace(new, name=_class_name(name))
     if text is not None:
-        new = replace(new, text=_text(text, TEXT_LIMIT, "a description") if text.strip() else "")
+        new = replace(new, text=_line(text)[:TEXT_LIMIT])
     if new == row:
         return Change("")
     _require_distinct(state, key, new)
@@ -49,15 +49,6 @@ def remove_class(state: State, key: str) -> Change:
     return Change(f"removed the class {row.name}", {key: None}, freed)
 
 
-def merge_classes(state: State, key: str, into: str) -> Change:
-    """Move all images of a class into another class, and remove it."""
-    row, target = require_class(state, key), require_class(state, into)
-    if key == into:
-        raise InputError(f"{row.name!r} cannot be merged into itself")
-    moved = _changed(state, state.members(key), label=into)
-    return Change(f"merged {row.name} into {target.name}", {key: None}, moved)
-
-
 def add_image(
     state: State, image: str, name: str, label: str | None = None, group: str = "", test: bool = False
 ) -> Change:
@@ -67,9 +58,8 @@ def add_image(
     known = state.images.get(image)
     if known is not None and (label is None or (known.label, known.test) == (label, test)):
         return Change("")
-    shown = _text(name, NAME_LIMIT, "a file name", cut=True) if name.strip() else "image"
-    row = ImageRow(shown, label, test=test and label is not None)
-    return Change("added images", images={image: row}, group=_text(group, 64, "a group", cut=True))
+    row = ImageRow(_line(name)[:NAME_LIMIT] or "image", label, test=test and label is not None)
+    return Change("added images", images={image: row}, group=group)
 
 
 def label_images(state: State, images: Sequence[str], label: str | None = None, group: str = "") -> Change:
@@ -97,7 +87,7 @@ def remove_images(state: State, images: Sequence[str]) -> Change:
 def require_class(state: State, key: str) -> ClassRow:
     """Return the class of an id, or raise an error if another window removed it."""
     if key not in state.classes:
-        raise RemovedElsewhereError("this class was removed or merged in another window")
+        raise RemovedElsewhereError("this class was removed in another window")
     return state.classes[key]
 
 
@@ -117,16 +107,12 @@ def _count(number: int) -> str:
 
 
 def _class_name(text: str) -> str:
-    return normalize_name(_text(text, NAME_LIMIT, "a class name"))
+    name = normalize_name(_line(text))
+    if len(name) > NAME_LIMIT:
+        raise InputError(f"a class name can have {NAME_LIMIT} characters at most, got {len(name)}")
+    return name
 
 
-def _text(text: str, limit: int, what: str, cut: bool = False) -> str:
-    """Normalize text to one line without control characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in readable(text)).split())
-    if cut:
-        return line[:limit]
-    if not line:
-        raise InputError(f"{what} needs at least one letter")
-    if len(line) > limit:
-        raise InputError(f"{what} can have {limit} characters at most, got {len(line)}")
-    return line
+def _line(text: str) -> str:
+    """Make text one line without control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in readable(text)).split())

@@ -8,10 +8,8 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
@@ -36,13 +34,11 @@ from prolip.app.state import Change, write_rows
 from prolip.app.trainer import Trainer
 from prolip.core import InputError, UsageError
 from prolip.encoders import Encoder
-from prolip.io.environment import cores
 
 OPEN_PATHS = ("/static/", "/api/session")
 IMMUTABLE = {"cache-control": "private, max-age=31536000, immutable"}  # an image's id is its content
 EDITS = (
-    "add_class", "edit_class", "remove_class", "merge_classes", "label_images", "accept_predictions",
-    "remove_images",
+    "add_class", "edit_class", "remove_class", "label_images", "accept_predictions", "remove_images",
 )  # fmt: skip
 
 
@@ -51,7 +47,6 @@ class PageServer:
 
     def __init__(self, project: Project, encoder: Encoder, access: Access, device: str = "auto") -> None:
         self.project, self.access, self.events = project, access, Events()
-        self._image_threads = anyio.CapacityLimiter(max(2, cores()))  # edits do not wait for images
         self.trainer = Trainer(project, encoder, self.events.publish)
         self.base_models = BaseModels(project, self.trainer, self.events.publish, device)
         project.subscribe(self._on_change)
@@ -156,7 +151,7 @@ class PageServer:
             fields = {"name": "", **query, "test": query.get("test") == "true"}
             return image, self.project.add_image(image, data, small, **fields)
 
-        image, result = await anyio.to_thread.run_sync(add, limiter=self._image_threads)
+        image, result = await run_in_threadpool(add)
         return JSONResponse({"image": image, "result": result})
 
     def add_samples(self, request: Request) -> Response:
@@ -192,8 +187,7 @@ class PageServer:
         """Classify an image, which is not added to the project; classes are ids."""
         data, trained = await request.body(), self.trainer.trained
         model, ids = trained.require_model(), trained.training.classes
-        work = partial(encode, data, model.encoder)
-        x = await anyio.to_thread.run_sync(work, limiter=self._image_threads)
+        x = await run_in_threadpool(encode, data, model.encoder)
         predictions = predict(model, x, PredictOptions(len(ids), reject=True))
         (row,) = replace(predictions, classes=ids).to_json()
         image = hashlib.sha256(data).hexdigest()

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 
 from prolip.app import PROJECT_FILE, edits
 from prolip.app.state import Change, ClassRow, ImageRow, State, read_rows
-from prolip.core import InputError, UsageError
+from prolip.core import UsageError
 from prolip.io.sqlite import open_database
 from prolip.io.writing import follow, write_bytes
 
@@ -82,7 +82,6 @@ class Project:
     def open(cls, folder: Path, model: str | None = None) -> Iterator[Project]:
         """Open a project, or make a new one; `model`, if given, becomes its base model."""
         folder = follow(folder)
-        _reject_links(folder)
         cls.base_model(folder)  # refuses a folder of other files
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -216,19 +215,12 @@ def _thumbnail_file(folder: Path, image: str) -> Path:
 
 
 def _read_state(database: sqlite3.Connection) -> State:
-    """Read the tables; an id of a stranger's project must not lead to another file."""
-
-    def table(name: str) -> dict[str, Any]:
+    def table(name: str, kind: type[Any]) -> dict[str, Any]:
         rows = database.execute(f"SELECT id, row FROM {name} ORDER BY rowid").fetchall()
-        return {key: json.loads(row) for key, row in rows}
+        return read_rows({key: json.loads(row) for key, row in rows}, kind)
 
-    try:
-        classes, images = read_rows(table("classes"), ClassRow), read_rows(table("images"), ImageRow)
-        if odd := [image for image in images if not _IMAGE_ID.fullmatch(image)]:
-            raise ValueError(f"{odd[0][:80]!r} cannot be the id of an image")
-    except (ValueError, TypeError) as error:
-        raise InputError(f"the project is damaged: {error}") from error
-    return State(classes, images, database.execute("SELECT revision FROM project").fetchone()[0])
+    revision = database.execute("SELECT revision FROM project").fetchone()[0]
+    return State(table("classes", ClassRow), table("images", ImageRow), revision)
 
 
 def _delete_removed(database: sqlite3.Connection, folder: Path) -> None:
@@ -240,11 +232,3 @@ def _delete_removed(database: sqlite3.Connection, folder: Path) -> None:
         if _IMAGE_ID.fullmatch(file.name) and file.name not in used:
             file.unlink()
             _thumbnail_file(folder, file.name).unlink(missing_ok=True)
-
-
-def _reject_links(folder: Path) -> None:
-    """Refuse a project in which a file or folder is a link: it could lead to files of the user's."""
-    for place in (folder, folder / "images", folder / "thumbnails", folder / "features"):
-        for path in place.iterdir() if place.is_dir() else ():
-            if path.is_symlink() and path.name != LINK:
-                raise InputError(f"{path} is a link, which a project must not have: remove it")

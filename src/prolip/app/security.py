@@ -54,12 +54,10 @@ class Access:
         allowed_hosts: Sequence[str] = (),
     ) -> None:
         self.token, self.open_paths = token, open_paths
-        self.origins = [_match("an origin", r"\*|https?://[^/]+", text) for text in origins]
-        names = [_match("an allowed host", r"[\w.-]+|\[[0-9a-f:]+\]", text) for text in allowed_hosts]
-        own = _match("host", r"[\w.-]+|\[?[0-9a-f:]+\]?", host)
-        own = f"[{own.strip('[]')}]" if ":" in own else own
+        self.origins = [origin.lower().rstrip("/") for origin in origins]
         # A server that listens on every address has any name, and the token alone decides.
-        self.hosts = None if host in ANYWHERE else {*LOOPBACK, own, *names}
+        names = {*LOOPBACK, host, *allowed_hosts}
+        self.hosts = None if host in ANYWHERE else {_without_port(name) for name in names}
         # Only someone with the token can compute the session. Its name keeps servers on other ports apart.
         self.session = hashlib.sha256(f"prolip session: {token}".encode()).hexdigest()
         self.cookie = f"prolip-{self.session[:8]}"
@@ -68,7 +66,7 @@ class Access:
         """Return the status and the reason if a request is refused, None if it is allowed."""
         headers, path = Headers(scope=scope), scope["path"].removeprefix(scope.get("root_path", ""))
         host, origin = headers.get("host", "").lower(), headers.get("origin", "").lower()
-        if self.hosts is not None and re.sub(r":\d+$", "", host) not in self.hosts:
+        if self.hosts is not None and _without_port(host) not in self.hosts:
             return 421, f"this server is not called {host[:80]!r}: --allow-host allows another name"
         if origin and not {origin, "*"} & {f"http://{host}", f"https://{host}", *self.origins}:
             return 403, "requests from pages of other sites are refused"
@@ -120,13 +118,10 @@ class AccessMiddleware:
             await self.app(scope, limited_receive, send_with_headers)
 
 
-def _match(name: str, pattern: str, text: str) -> str:
-    """Check a value that would otherwise match no request."""
-    if not re.fullmatch(pattern, text.lower()):
-        raise UsageError(
-            f"{name} cannot be {text[:80]!r}: a host is like proxy.example, an origin like https://example.org"
-        )
-    return text.lower()
+def _without_port(host: str) -> str:
+    """Return a host without its port, in lower case; an address of IPv6 has brackets."""
+    host = host.lower()
+    return f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else re.sub(r":\d+$", "", host)
 
 
 def _equal(expected: str, text: str) -> bool:

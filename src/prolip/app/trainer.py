@@ -4,15 +4,13 @@ The thread does one thing at a time, the most urgent first:
 
 1. fit, if an edit changed classes, or labels of encoded images;
 2. encode new images, a few at a time;
-3. fit the images encoded since, once for all files of a drop, and now and then during a long one;
+3. fit the images encoded since, once for all files of a drop;
 4. compute slow figures: the learning curve, what to label next, near-duplicates.
 
 A change interrupts the last, so the thread always works on the newest state. After a change of the base model
 all images are new; the page has the old model and its figures until all of them are encoded.
 """
 
-import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Condition, Thread
@@ -43,8 +41,6 @@ from prolip.evaluate.out_of_distribution import directions
 # Times are in seconds.
 RETRY_PAUSE = 10.0  # after a failure, such as a full disk
 DROP_PAUSE = 0.15  # without a change, after which a drop of several files is taken to be complete
-MAX_FIT_DELAY = 2.0  # after which a fit that is due does not wait for the rest of a long drop
-DROP_FIT_SHARE = 0.2  # of the time of a long drop that goes into fits on the way
 SLOW_PAUSE = 0.4  # without a change, after which slow figures are computed
 
 
@@ -68,8 +64,6 @@ class Trainer:
         self._edited = False  # classes, or labels of encoded images, changed since the last step
         self._interrupted = False  # anything changed since the last step
         self._fit_due, self._slow_due, self._closed = True, False, False
-        self._fit_seconds = 0.0  # that the last fit took
-        self._fit_at = time.monotonic()  # when a fit that is due does not wait for the rest of a drop
         self._thread = Thread(target=self._run, name="prolip-trainer", daemon=True)
 
     def start(self) -> None:
@@ -88,8 +82,6 @@ class Trainer:
         with self._changed:
             known = self.encoded.features
             self._edited |= bool(change.classes) or any(key in known for key in change.images)
-            if not self._fit_due:
-                self._fit_at = self._next_fit()
             self._interrupted = self._fit_due = True
             self._changed.notify()
 
@@ -97,7 +89,6 @@ class Trainer:
         """Use another base model."""
         with self._changed:
             self.encoded = encoded
-            self._fit_at = math.inf  # no fit before all images are encoded
             self._interrupted = self._fit_due = True
             self._changed.notify()
 
@@ -121,13 +112,13 @@ class Trainer:
     def _step(self) -> None:
         with self._changed:
             edited, self._edited, self._interrupted = self._edited, False, False
-        waiting, overdue = self.encoded.waiting(), time.monotonic() > self._fit_at
-        if waiting and not (self._fit_due and (overdue or (edited and self._fit_at < math.inf))):
+        waiting, new_model = self.encoded.waiting(), self.trained.features is not self.encoded.features
+        if waiting and (new_model or not edited):
             bad = self.encoded.encode(waiting)
             left = max(0, len(waiting) - ENCODE_BATCH)
             self._publish({"type": "progress", "waiting": left, "bad": bad})
         elif self._fit_due:
-            if edited or overdue or not self._wait(DROP_PAUSE):
+            if edited or not self._wait(DROP_PAUSE):
                 self._fit(again=bool(waiting))
         elif not self._wait(SLOW_PAUSE if self._slow_due else None) and self._slow_due:
             self._compute_slow_figures()
@@ -143,7 +134,6 @@ class Trainer:
             raise Interrupted
 
     def _fit(self, again: bool) -> None:
-        began = time.monotonic()
         with self._changed:  # a change from here on makes another fit due
             encoded, self._fit_due = self.encoded, again
         state = self.project.state
@@ -152,11 +142,7 @@ class Trainer:
         self.trained = TrainedSnapshot(state.revision, state, encoded.features, training, model)
         self.figures = training_figures(self.trained)
         self._publish(self.figures)
-        self._slow_due, self._fit_seconds = True, time.monotonic() - began
-        self._fit_at = self._next_fit()
-
-    def _next_fit(self) -> float:
-        return time.monotonic() + max(MAX_FIT_DELAY, self._fit_seconds / DROP_FIT_SHARE)
+        self._slow_due = True
 
     def _adapt(self, encoded: EncodedProject, training: TrainingSet, state: State) -> AdaptedModel:
         rows = [state.classes[key] for key in training.classes]

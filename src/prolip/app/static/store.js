@@ -197,7 +197,6 @@ export const actions = {
   addClass: (name, images = []) => edit("add_class", { name, images }),
   editClass: (key, fields) => edit("edit_class", { key, ...fields }),
   removeClass: (key) => edit("remove_class", { key }),
-  mergeClass: (key, into) => edit("merge_classes", { key, into }),
   label: (images, label, group = "") => edit("label_images", { images, label, group }),
   acceptPredictions: (images, label, group) => edit("accept_predictions", { images, label, group }),
   remove: (images) => edit("remove_images", { images }),

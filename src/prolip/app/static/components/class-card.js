@@ -96,7 +96,7 @@ class ClassCard extends HTMLElement {
     this.name.style.height = `${this.name.scrollHeight + 2}px`;
   }
 
-  // Words, merging, removing: seldom needed, so collapsed.
+  // Words, removing: seldom needed, so collapsed.
   more() {
     const id = this.dataset.key;
     this.words = h("input", {
@@ -105,17 +105,13 @@ class ClassCard extends HTMLElement {
       onchange: () => actions.editClass(id, { text: this.words.value }),
     });
     this.reads = h("div", { class: "small muted" });
-    this.merge = h("select", {
-      "aria-label": "Merge this class into another",
-      onchange: () => this.merge.value && actions.mergeClass(id, this.merge.value),
-    });
     const label = h("label", { class: "small" }, "In other words (what the model reads)", this.words);
     const remove = button("Remove class", () => this.removeClass());
     return h(
       "details",
       {},
-      h("summary", {}, "Words, merge, remove"),
-      h("div", { class: "stack" }, label, this.reads, h("div", { class: "row" }, this.merge, remove)),
+      h("summary", {}, "Words, remove"),
+      h("div", { class: "stack" }, label, this.reads, remove),
     );
   }
 
@@ -169,12 +165,6 @@ class ClassCard extends HTMLElement {
         ? ""
         : `The words of all classes alone (zero-shot) get ${percent(zero)} of all held-out images right, ` +
           `words and images together ${percent(all)}.`);
-    const others = store.classIds().filter((other) => other !== id);
-    this.merge.replaceChildren(
-      h("option", { value: "" }, "Merge into …"),
-      ...others.map((other) => h("option", { value: other }, store.name(other))),
-    );
-    this.merge.disabled = !others.length;
   }
 
   // The number of images, and of those that are misclassified; and whether that is better than before.
