@@ -5,10 +5,9 @@ from PIL import Image
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import UPLOAD_FORMATS, load_image, to_jpeg
+from prolip.features.images import load_image, to_jpeg
 
 UPLOAD_LIMIT = 32 << 20  # bytes; a photo of 50 megapixels has 10 to 25 MB
-PIXEL_LIMIT = 64_000_000  # 200 MB when decoded
 THUMBNAIL_SIDE = 320  # pixels of the longer side
 PREVIEW_SIDE = 1400
 
@@ -39,4 +38,4 @@ def decode(data: bytes, near: int) -> Image.Image:
 
     Anything but an image of the usual formats within the limit is an `ImageError`.
     """
-    return load_image(data, "", near, UPLOAD_FORMATS, PIXEL_LIMIT)
+    return load_image(data, "", near, upload=True)

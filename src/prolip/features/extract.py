@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, ModelError, Parameter
+from prolip.core.errors import InputError, Parameter
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
@@ -34,7 +34,6 @@ from prolip.io.environment import cores
 from prolip.io.files import file_state
 from prolip.io.progress import Progress
 
-_FLUSH_ROWS = 8192
 _FLUSH_SECONDS = 10.0
 _LOOKED_UP = 1000  # images that are looked up in the store at a time
 
@@ -62,7 +61,6 @@ def extract(
     store: FeatureStore | None = None,
     skip_bad: bool | float = False,
     progress: Progress | None = None,
-    workers: int | None = None,
 ) -> Extraction:
     """Extract pre-projection features of images.
 
@@ -81,18 +79,12 @@ def extract(
         an error.
     progress
         Called as `progress(done, total)`, in images, on this thread.
-    workers
-        Loader threads; by default one per core, 2 to 16. With 0 everything runs on this thread.
     """
     started = time.perf_counter()
-    views = [int(view) for view in views]
-    if not views or min(views) < 0 or len(set(views)) != len(views):
-        raise InputError(f"views must be different numbers from 0 on, got {views}")
     if not len(images):
         raise InputError("no images to encode")
     job = _Job(encoder, images, views, store)
-    workers = min(16, max(2, cores())) if workers is None else workers
-    job.run(workers, bool(skip_bad), progress or (lambda done, total: None))
+    job.run(bool(skip_bad), progress or (lambda done, total: None))
     if store is not None and store.problem:
         warnings.warn(f"features are not stored: {store.problem}", stacklevel=2)
     kept = [index for index in range(len(images)) if index not in job.bad]
@@ -126,7 +118,7 @@ class _Job:
     """The state of one extraction. Only `_load` runs on other threads."""
 
     def __init__(
-        self, encoder: Encoder, images: Sequence[Any], views: list[int], store: FeatureStore | None
+        self, encoder: Encoder, images: Sequence[Any], views: Sequence[int], store: FeatureStore | None
     ) -> None:
         self.encoder, self.images, self.views, self.store = encoder, images, views, store
         self.space = None if store is None else store.space(encoder)
@@ -139,17 +131,15 @@ class _Job:
         self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
         self.written_at = time.monotonic()
 
-    def run(self, workers: int, skip_bad: bool, progress: Progress) -> None:
+    def run(self, skip_bad: bool, progress: Progress) -> None:
         """Take what is stored, load the rest in threads, and encode it in batches."""
         size, total = self.encoder.batch_size, len(self.images)
         for start in range(0, total if self.store else 0, _LOOKED_UP):
             self._take_stored(range(start, min(start + _LOOKED_UP, total)))
             progress(len(self.keys), total)
         left = [index for index in range(total) if index not in self.keys]
-        # Enough images ahead to fill a batch; with many views an image has many pixels, so fewer of them.
-        ahead = max(workers, -(-size // len(self.views)))
         try:
-            with closing(self._loaded(left, workers, ahead)) as outcomes:
+            with closing(self._loaded(left)) as outcomes:
                 for done, (index, outcome) in enumerate(outcomes, start=total - len(left) + 1):
                     if isinstance(outcome, _Loaded):
                         self._receive(index, outcome)
@@ -204,13 +194,10 @@ class _Job:
         except ImageError as bad:
             return bad
 
-    def _loaded(
-        self, indices: Sequence[int], workers: int, ahead: int
-    ) -> Generator[tuple[int, _Loaded | ImageError], None, None]:
-        """Yield images in order, loaded by threads, `ahead` at most."""
-        if not workers:
-            yield from ((index, self._load(index)) for index in indices)
-            return
+    def _loaded(self, indices: Sequence[int]) -> Generator[tuple[int, _Loaded | ImageError], None, None]:
+        """Yield images in order, loaded by threads; enough of them ahead to fill a batch with their views."""
+        workers = min(16, max(2, cores()))
+        ahead = max(workers, -(-self.encoder.batch_size // len(self.views)))
         coming: deque[tuple[int, Future[_Loaded | ImageError]]] = deque()
         with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
             try:
@@ -236,11 +223,6 @@ class _Job:
     def _encode(self, size: int) -> None:
         batch, self.waiting = self.waiting[:size], self.waiting[size:]
         rows = to_numpy(self.encoder.encode(np.stack([pixels for _, _, pixels in batch])))
-        if rows.shape != (len(batch), self.encoder.width):
-            raise ModelError(
-                f"{self.encoder.name} gave features of shape {list(rows.shape)}, "
-                f"expected [{len(batch)}, {self.encoder.width}]"
-            )
         self.encoded += len(batch)
         for (index, slot, _), row in zip(batch, rows, strict=True):
             if not np.isfinite(row).all():
@@ -250,7 +232,7 @@ class _Job:
                 )
             self.features[slot, index] = row
             self.unwritten.append((index, slot))
-        if len(self.unwritten) >= _FLUSH_ROWS or time.monotonic() - self.written_at >= _FLUSH_SECONDS:
+        if time.monotonic() - self.written_at >= _FLUSH_SECONDS:
             self._write()
 
     def _write(self) -> None:

@@ -37,7 +37,8 @@ CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
 PIXEL_LIMIT = 200_000_000  # what phones and scanners make
 # These decoders hold several copies of the whole image: with 200 megapixels, three gigabytes.
 COPIED_LIMIT, COPIED = 64_000_000, ("WEBP", "AVIF", "JPEG2000")
-UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "HEIF")  # read from a network: photos and graphics
+# What is read from a network: photos and graphics, of up to 200 MB when decoded.
+UPLOAD_FORMATS, UPLOAD_PIXELS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "HEIF"), 64_000_000
 SECONDS = 10.0  # of a processor, to decode one image
 _LARGE = 16_000_000  # pixels; larger images are decoded one at a time, to bound their memory
 _HUGE = 64_000_000  # pixels; larger images do not leave here in full
@@ -62,10 +63,6 @@ class ImageError(InputError):
         self.reason = reason
 
 
-class MissingImageError(ImageError, FileNotFoundError):
-    """The file of an image does not exist."""
-
-
 class NoImagesError(InputError):
     """None of several images can be read; `bad` has the name and reason of each."""
 
@@ -79,8 +76,7 @@ def load_image(
     source: Any,
     name: str | None = None,
     near: int | None = None,
-    formats: Sequence[str] = tuple(IMAGE_FORMATS),
-    pixel_limit: int = PIXEL_LIMIT,
+    upload: bool = False,
 ) -> Image.Image:
     """Load an upright RGB image.
 
@@ -88,20 +84,18 @@ def load_image(
     ----------
     source
         A path, the bytes of a file, a PIL image, an array: [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4
-        channels, of uint8, uint16, bool, or floats in 0 .. 1; or a `LazyImage` of one of these.
+        channels, of uint8, uint16, or floats in 0 .. 1; or a `LazyImage` of one of these.
     name
         The name in errors, by default the path.
     near
         A side in pixels that is enough: a larger image may be shrunk, its shorter side not below that.
-    formats
-        Pillow's names of the formats that are read.
-    pixel_limit
-        Larger images are errors.
+    upload
+        Whether it comes from a network: only UPLOAD_FORMATS are read, of at most UPLOAD_PIXELS.
     """
     if name is None:
         name = str(source) if isinstance(source, (str, os.PathLike, LazyImage)) else "in memory"
     with open_image(source, name, hashed=False) as opened:
-        return opened.decode(near, formats, pixel_limit)
+        return opened.decode(near, upload)
 
 
 @dataclass(frozen=True)
@@ -154,23 +148,17 @@ class OpenedImage:
     source: IO[bytes] | Image.Image
     state: tuple[int, ...] | None = None  # of the file, when its content was read: see `file_state`
 
-    def decode(
-        self,
-        near: int | None = None,
-        formats: Sequence[str] = tuple(IMAGE_FORMATS),
-        pixel_limit: int = PIXEL_LIMIT,
-    ) -> Image.Image:
+    def decode(self, near: int | None = None, upload: bool = False) -> Image.Image:
         """Decode the pixels to upright RGB; for the arguments see `load_image`."""
         if isinstance(self.source, Image.Image):
             return self.source
         with _image_errors(self.name):
-            if not self.source.seek(0, os.SEEK_END):
-                raise ValueError("the file is empty")
             self.source.seek(0)
+            formats = UPLOAD_FORMATS if upload else IMAGE_FORMATS
             available = [kind for kind in formats if kind in _formats()]
             image = Image.open(_TimedFile(self.source), formats=available)
             pixels = image.width * image.height
-            limit = min(pixel_limit, COPIED_LIMIT) if image.format in COPIED else pixel_limit
+            limit = COPIED_LIMIT if image.format in COPIED else UPLOAD_PIXELS if upload else PIXEL_LIMIT
             if pixels > limit:
                 sides = f"{image.width} x {image.height}"
                 raise ValueError(f"it has {sides} pixels, {limit // 10**6} million are the limit")
@@ -228,7 +216,7 @@ def _image_errors(name: str) -> Iterator[None]:
     except ImageError:
         raise
     except MissingFileError as error:
-        raise MissingImageError(name, "the file does not exist") from error
+        raise ImageError(name, "the file does not exist") from error
     except ReadError as error:
         raise ImageError(name, error.reason) from error
     except UnidentifiedImageError as error:
@@ -253,8 +241,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
         raise ValueError(f"it has no pixels (its size is {image.width} x {image.height})")
     if image.mode.startswith("I") or image.mode == "F":
         return Image.fromarray(_grey(image)).convert("RGB")
-    if image.mode in ("La", "RGBa"):  # premultiplied, which only converts to its own plain mode
-        image = image.convert(image.mode.upper())
     if not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
     rgba = image if image.mode == "RGBA" else image.convert("RGBA")
@@ -264,21 +250,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Array:
-    """Convert greyscale of more than 8 bits to uint8 [H, W].
-
-    16-bit integers span 0 .. 65535. Wider integers and floats have no agreed range: floats within 0 .. 1 or
-    0 .. 255 span that, and anything else is stretched from its minimum to its maximum.
-    """
+    """Convert greyscale of more than 8 bits to uint8: integers from 0 .. 65535, floats from their range."""
     values = np.asarray(image).astype(np.float32)
-    low, high = float(values.min()), float(values.max())
+    low, high = (float(values.min()), float(values.max())) if image.mode == "F" else (0.0, 65535.0)
     if not np.isfinite([low, high]).all():
         raise ValueError("it holds NaN or infinite values")
-    for agreed in (1.0, 255.0) if image.mode == "F" else (65535.0,):
-        if low >= 0 and high <= agreed:
-            low, high = 0.0, agreed
-            break
-    values -= low
+    values -= low  # in place, as the image may be large
     values *= 255 / max(high - low, 1e-12)
+    np.clip(values, 0, 255, out=values)
     return np.rint(values, out=values).astype(np.uint8)
 
 
@@ -301,9 +280,7 @@ def from_array(source: Any) -> Image.Image:
             "an image array must be [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels, "
             f"got {list(values.shape)}"
         )
-    if values.dtype == np.bool_:
-        values = values.astype(np.uint8) * 255
-    elif values.dtype == np.uint16:
+    if values.dtype == np.uint16:
         values = np.rint(values / np.float32(257)).astype(np.uint8)
     elif values.dtype.kind == "f":
         if not (values.min() >= 0 and values.max() <= 1):
@@ -313,7 +290,7 @@ def from_array(source: Any) -> Image.Image:
             )
         values = np.rint(values.astype(np.float32) * 255).astype(np.uint8)
     elif values.dtype != np.uint8:
-        raise InputError(f"an image array must be uint8, uint16, bool or float, got {values.dtype}")
+        raise InputError(f"an image array must be uint8, uint16 or float, got {values.dtype}")
     return Image.fromarray(np.ascontiguousarray(values))
 
 

@@ -56,7 +56,7 @@ def _encode(job: Job) -> tuple[int, list[str], list[bytes], Array | None]:
     """Return the size of a batch; of its readable images the paths, the hashes and the features."""
     model, device, paths = job
     try:
-        found = extract(_encoder(model, device), paths, skip_bad=True, workers=0)
+        found = extract(_encoder(model, device), paths, skip_bad=True)
     except NoImagesError:
         return len(paths), [], [], None
     return len(paths), [paths[i] for i in found.kept], found.hashes, found.features[0]
