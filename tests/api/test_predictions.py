@@ -72,8 +72,8 @@ def test_one_held_out_accuracy_for_one_model(prolip, offline, tmp_path):
     run("check", photos, "--report", tmp_path / "check.html")
     assert shown in (tmp_path / "check.html").read_text()
     clf = FewShotClassifier.load(model)
-    clf.save(tmp_path / "card", card=True)
-    assert f"| this model | **{shown} %** |" in (tmp_path / "card" / "README.md").read_text()
+    clf.export(tmp_path / "out", "onnx")
+    assert f"| this model | **{shown} %** |" in (tmp_path / "out" / "README.md").read_text()
     assert clf.confidence_.figures.accuracy == clf.report().figures.accuracy == held_out
     assert clf.check(photos).accuracy == clf.learning_curve().now.accuracy == held_out
     scores = clf.compare(photos, candidates=["zero_shot"]).scores

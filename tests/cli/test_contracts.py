@@ -30,7 +30,7 @@ def keys(value):
 
 
 COMMANDS = {
-    "fit": "fit PHOTOS -o model --card",
+    "fit": "fit PHOTOS -o model",
     "fit --unlabelled": "fit PHOTOS -o pooled --unlabelled PHOTOS/test",
     "eval": "eval MODEL PHOTOS --out eval.csv",
     "predict": "predict MODEL PHOTOS/test --top 2 --reject",

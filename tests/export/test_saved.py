@@ -9,7 +9,7 @@ import pytest
 from prolip.core import ModelError, SavedModelError, UsageError
 from prolip.encoders.hub import refuse_download
 from prolip.export.base_model import load_base
-from prolip.export.saved import SavedModel, check_target, has_card, manifest_checksum, read_model, write_model
+from prolip.export.saved import SavedModel, manifest_checksum, read_model, write_model
 from prolip.io.writing import WriteError
 
 
@@ -57,28 +57,13 @@ def test_files_of_the_user_beside_a_model_stay(folder):
     assert (folder / "notes.txt").read_text() == "mine"
     assert (folder / "README.md").read_text() == "mine too"
     assert (folder / "prolip-0123456789abcdef.safetensors").exists()
-    with pytest.raises(UsageError):
-        check_target(folder, card=True)
 
 
 def test_a_readme_alone_is_the_users(tmp_path):
-    """F1: it was deleted."""
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(UsageError):
-        write_model(tmp_path, SavedModel({}, {}, card="# card"))
+        write_model(tmp_path, SavedModel({}, {}))
     assert (tmp_path / "README.md").read_text() == "mine"
-
-
-def test_a_card_goes_with_its_model_unless_it_was_edited(folder):
-    write_model(folder, SavedModel({"model": "a"}, {}, card="# a"))
-    assert has_card(folder)
-    write_model(folder, SavedModel({"model": "b"}, {}))
-    assert not (folder / "README.md").exists()
-    write_model(folder, SavedModel({"model": "c"}, {}, card="# c"))
-    (folder / "README.md").write_text("# edited")
-    assert not has_card(folder)
-    write_model(folder, SavedModel({"model": "d"}, {}))
-    assert (folder / "README.md").read_text() == "# edited"
 
 
 def test_a_folder_is_written_by_its_name_through_a_link_and_from_inside(tmp_path, folder, monkeypatch):

@@ -47,7 +47,7 @@ def prepare(folder: Path) -> None:
     for i in range(3):
         _image(folder / "more" / "grey" / f"{i}.png", (120, 120, 120), i)
     runs = (
-        ("fit", "photos", "-o", "model", "--shots", "2", "--card"),
+        ("fit", "photos", "-o", "model", "--shots", "2"),
         ("export", "model", "--to", "onnx", "-o", "export"),
     )
     for arguments in runs:
@@ -84,8 +84,8 @@ class Checks:
     def jobs(self) -> list[Job]:
         """Return every command that writes."""
         return [
-            Job("fit", ("fit", "photos", "-o", "new", "--card"), self._model("fit", "new"), (0, 2)),
-            Job("overwrite", ("fit", "photos", "-o", "model", "--card", "--force"),
+            Job("fit", ("fit", "photos", "-o", "new"), self._model("fit", "new"), (0, 2)),
+            Job("overwrite", ("fit", "photos", "-o", "model", "--force"),
                 self._model("overwrite", "model")),
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
             Job("predict", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2"),

@@ -317,10 +317,8 @@ class FewShotClassifier(Parameters):
 
     # Files
 
-    def save(
-        self, path: str | Path, *, support: bool = True, card: bool = False, force: bool = False
-    ) -> None:
-        """Write a folder that `load` reads, with a model card if `card`.
+    def save(self, path: str | Path, *, support: bool = True, force: bool = False) -> None:
+        """Write a folder that `load` reads.
 
         With `support`, it has the features of the training images (0.5 MB for 200): the model can then grow
         without the images. A model that is there is replaced with `force`, or if this one was loaded from it
@@ -333,7 +331,7 @@ class FewShotClassifier(Parameters):
                 raise UsageError(
                     f"{path} has a model: name another folder, or replace it with ", Parameter("force", True)
                 )
-        saving.save(self._model(), path, support=support, card=card, replaced=own)
+        saving.save(self._model(), path, support=support, replaced=own)
         self.saved_ = place, manifest_checksum(place)
 
     @classmethod
@@ -365,17 +363,16 @@ class FewShotClassifier(Parameters):
         *,
         private: bool = True,
         support: bool = False,
-        example: Any = None,
         force: bool = False,
     ) -> str:
         """Upload the model with a card to the repository OWNER/NAME of the Hugging Face hub; return its URL.
 
         With `support`, the features of the training images go along, so that the model can grow elsewhere.
-        `example` is an image to try on its page. A repository that has files needs `force`.
+        A repository that has files needs `force`.
         """
         from prolip.api.push import push
 
-        return push(self._model(), name, private, support, example, force)
+        return push(self._model(), name, private, support, force)
 
     @classmethod
     def from_pretrained(cls, name: str, *, revision: str | None = None, **options: Any) -> FewShotClassifier:

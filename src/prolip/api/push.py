@@ -9,32 +9,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from prolip.api.model import AdaptedModel
-from prolip.api.save import describe, saved_model
+from prolip.api.save import describe, save
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.core.arguments import as_text
 from prolip.core.errors import Parameter, first_line
 from prolip.encoders.hub import quiet
-from prolip.export.card import EXAMPLE, model_card
-from prolip.export.saved import CARD, CONFIG, write_model
-from prolip.features.images import load_image, to_jpeg
+from prolip.export.card import model_card
+from prolip.export.saved import CARD, CONFIG
+from prolip.io.writing import write_text
 
-EXAMPLE_SIDE = 1024  # pixels
 _TENSORS = ("prolip-*.safetensors", "support-*.safetensors")
 
 
-def push(model: AdaptedModel, name: str, private: bool, support: bool, example: Any, force: bool) -> str:
+def push(model: AdaptedModel, name: str, private: bool, support: bool, force: bool) -> str:
     """Upload a model to the repository OWNER/NAME of a hub, or NAME of the user; return its address.
 
-    The options are those of `FewShotClassifier.push_to_hub`; `example` is sent without its metadata.
+    The options are those of `FewShotClassifier.push_to_hub`.
     """
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.errors import RepositoryNotFoundError
 
     name = as_text(name, "name")
-    image = None if example is None else to_jpeg(load_image(example), EXAMPLE_SIDE, quality=90)
     if not get_token():
         raise UsageError("log in to the model hub first: run `hf auth login`, or set HF_TOKEN")
     with _hub_errors(f"{name} cannot be pushed"), TemporaryDirectory() as folder:
@@ -50,11 +47,9 @@ def push(model: AdaptedModel, name: str, private: bool, support: bool, example: 
                 "the model in it with ",
                 Parameter("force", True),
             )
-        parts = {CONFIG} if image is None else {CONFIG, EXAMPLE}
-        card = model_card(describe(model), parts, repository.partition("/")[2], repository)
-        write_model(Path(folder), saved_model(model, support=support, card=card))
-        if image is not None:
-            Path(folder, EXAMPLE).write_bytes(image)
+        save(model, folder, support=support)
+        card = model_card(describe(model), {CONFIG}, repository.partition("/")[2], repository)
+        write_text(Path(folder, CARD), card)
         address = api.create_repo(repository, private=private, exist_ok=True)
         with quiet():
             api.upload_folder(

@@ -24,8 +24,7 @@ from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.figures import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT, OutOfDistribution
 from prolip.export.base_model import load_base
-from prolip.export.card import model_card
-from prolip.export.saved import CONFIG, SavedModel, read_model, write_model
+from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.io.progress import Progress
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def save(
     path: str | Path,
     *,
     support: bool = True,
-    card: bool = False,
     replaced: str | None = None,
 ) -> None:
     """Write a folder that `load` reads; with `support` also the features that a later fit needs.
@@ -77,13 +75,6 @@ def save(
     `replaced` is the `manifest_checksum` of the model that may be replaced; another one is not.
     """
     path = as_path(path, "path")
-    name = path.expanduser().resolve().name
-    text = model_card(describe(model), {CONFIG}, name) if card else None
-    write_model(path, saved_model(model, support=support, card=text), replaced)
-
-
-def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None = None) -> SavedModel:
-    """Return the content of a saved folder."""
     hashes = np.frombuffer(b"".join(model.support.hashes), np.uint8).reshape(-1, 32)
     tensors = {
         **model.fitted.tensors(),
@@ -98,7 +89,7 @@ def saved_model(model: AdaptedModel, *, support: bool = True, card: str | None =
             saved_support["groups"] = task.groups
         if (out := model.confidence.held_out) is not None:
             saved_support |= {"held_out": out.logits.astype(np.float32), "held_out_images": out.images}
-    return SavedModel(describe(model), tensors, saved_support, card)
+    write_model(path, SavedModel(describe(model), tensors, saved_support), replaced)
 
 
 def load(

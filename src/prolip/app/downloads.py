@@ -42,7 +42,7 @@ def make(kind: str, project: Project, trained: TrainedSnapshot, folder: Path) ->
         page.write_text(_report(project, trained), encoding="utf-8")
         return page
     if kind == "prolip":
-        save.save(trained.require_model(), name, card=True)
+        save.save(trained.require_model(), name)
     else:
         runtime = (find_runtime() or download_runtime()) if kind == "web" else None
         save.export(trained.require_model(), name, [kind], runtime=runtime)

@@ -88,7 +88,6 @@ def _runtime() -> Path | None:
 @argument("name", "NAME", "The repository: OWNER/NAME, or NAME for one of yours.")
 @flag("--public", help="Let everybody see it; a new repository is private otherwise.")
 @flag("--support", help="Add the features of the training images, so that others can add images and classes.")
-@option("--example", type=PATH, metavar="IMAGE", help="An image to try on the page of the model.")
 @flag("--force", help="Replace the model in a repository that has files.")
 def push(saved: options.SavedModel, name: str, public: bool, **choices: Any) -> None:
     """Upload a model to the Hugging Face hub, with a model card.
@@ -97,7 +96,7 @@ def push(saved: options.SavedModel, name: str, public: bool, **choices: Any) -> 
     login` or HF_TOKEN. In Python, `FewShotClassifier.from_pretrained("OWNER/NAME")` loads it.
 
     $ prolip push my-model me/flowers
-    $ prolip push my-model me/flowers --public --example rose.jpg
+    $ prolip push my-model me/flowers --public
     """
     clf = saved.load({"device": "cpu"})
     with console(stderr=True).status(escape(f"pushing {saved.path} to {name}")):

@@ -92,7 +92,6 @@ def demo(out: Path) -> None:
 )  # fmt: skip
 @flag("--force", help="Replace a model in OUT.", group=COMMON)
 @flag("--no-support", help="Do not store features in the model; it cannot grow later.", group=OUTPUT_GROUP)
-@flag("--card", help="Write a model card, README.md, too.", group=OUTPUT_GROUP)
 @options.tables
 def fit(
     source: str | None,
@@ -101,7 +100,6 @@ def fit(
     unlabelled: Path | None,
     force: bool,
     no_support: bool,
-    card: bool,
     settings: dict[str, Any],
     tables: options.Tables,
 ) -> None:
@@ -119,7 +117,7 @@ def fit(
 
     if (source is None) == (classes is None):
         raise UsageError("name labelled images, or --classes without images")
-    options.check_new(out, card, force, "pass --force to replace it, or ")
+    options.check_new(out, force, "pass --force to replace it, or ")
     clf = options.new_classifier(settings)
     if source is None:
         if unlabelled is not None:
@@ -128,7 +126,7 @@ def fit(
     else:
         pool = None if unlabelled is None else str(unlabelled)
         clf.fit(tables.labelled(source, "train"), unlabelled=pool)
-    clf.save(out, support=not no_support, card=card, force=True)
+    clf.save(out, support=not no_support, force=True)
     report_skipped(clf.skipped_)
     counts = _counts(clf)
     if print_as_json(

@@ -11,10 +11,9 @@ from prolip.cli.console import (
     print_as_json,
     report_skipped,
     say,
-    show_written,
     table,
 )
-from prolip.cli.parameters import HTML, POSITIVE, argument, command, option
+from prolip.cli.parameters import POSITIVE, argument, command, option
 
 
 @command("add")
@@ -115,29 +114,23 @@ def _parse_pair(pair: str) -> tuple[str, str]:
 
 @command("curve")
 @options.saved_model
-@option("--out", "-o", type=HTML, help="Draw the curve, to an .html file.")
 @options.fit_options("device")
-def learning_curve(saved: options.SavedModel, out: Path | None, settings: dict[str, Any]) -> None:
+def learning_curve(saved: options.SavedModel, settings: dict[str, Any]) -> None:
     """Estimate the accuracy with more images per class.
 
-    Measures the accuracy with fewer images per class, inside those of the model, and extrapolates.
+    Measures the accuracy with fewer images per class, inside those of the model, and extrapolates. The page
+    of `prolip report` draws it.
 
-    $ prolip curve my-model -o curve.html
+    $ prolip curve my-model
     """
-    from prolip.io.writing import write_text
-    from prolip.report import curve_page
-
     curve = saved.load(settings).learning_curve()
-    if out is not None:
-        write_text(out, curve_page(curve, title=saved.path.resolve().name))
-    if print_as_json({**curve.report(), "out": None if out is None else str(out)}):
+    if print_as_json(curve.report()):
         return
     rows = [
         [str(r["shots"]), percent(r["accuracy"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]]
         for r in curve.rows()
     ]
     table(None, ["images per class", "accuracy %", "95 % interval", ""], rows)
-    show_written(page=out)
 
 
 @command("suggest")

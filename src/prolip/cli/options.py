@@ -242,28 +242,23 @@ class SavedModel:
 
     def target(self, out: Path | None) -> Path:
         """Return where a changed model is saved: in place of this one, or in another folder."""
-        from prolip.export.saved import has_card
-
         target = self.path if out is None or out.resolve() == self.path.resolve() else out
-        check_new(target, has_card(self.path), replace=target is self.path)
+        check_new(target, replace=target is self.path)
         return target
 
     def save(self, clf: FewShotClassifier, target: Path) -> None:
-        """Save the changed model as this one is: with its card and its features, if it has them."""
-        from prolip.export.saved import has_card
-
-        support = clf.model_.support.task is not None
-        clf.save(target, support=support, card=has_card(self.path))
+        """Save the changed model as this one is: with its features, if it has them."""
+        clf.save(target, support=clf.model_.support.task is not None)
 
 
 saved_model = group("saved", SavedModel)
 
 
-def check_new(out: Path, card: bool, replace: bool, advice: str = "") -> None:
+def check_new(out: Path, replace: bool, advice: str = "") -> None:
     """Refuse a folder that a model cannot be saved in, or that has a model unless `replace`."""
     from prolip.core import UsageError
     from prolip.export.saved import CONFIG, check_target
 
-    check_target(out, card)
+    check_target(out)
     if not replace and (out / CONFIG).is_file():
         raise UsageError(f"{out} has a model: {advice}name another folder")

@@ -14,7 +14,6 @@ from prolip.encoders.base import name_in_prompt
 from prolip.encoders.pretrained import MODELS
 from prolip.io.files import readable
 
-EXAMPLE = "example.jpg"  # an image beside the card, for the hub's page to try
 DEFAULT_TEMPLATE = "a photo of a {}."
 
 
@@ -57,8 +56,6 @@ def _metadata(config: dict[str, Any], files: Collection[str], name: str) -> Any:
         for kind, title, key in (("accuracy", "accuracy", "accuracy"), ("f1", "macro F1", "macro_f1"))
         if measured.get("images") and measured.get(key) is not None
     ]  # fmt: skip
-    labels = ", ".join(re.sub("[_,]", " ", readable(str(label))) for label in config["classes"])
-    example = {"src": EXAMPLE, "example_title": "an example", "candidate_labels": labels}
     return ModelCardData(
         library_name=library,
         pipeline_tag="image-classification" if library == "prolip" else "zero-shot-image-classification",
@@ -66,7 +63,6 @@ def _metadata(config: dict[str, Any], files: Collection[str], name: str) -> Any:
         license_name=licence if licence and known == "other" else None,
         base_model=_base_model(str(config["model"])),
         tags=["prolip", "few-shot", "image-classification"],
-        widget=[example] if EXAMPLE in files else None,
         model_name=readable(name) if results else None,
         eval_results=results or None,
     )

@@ -4,7 +4,6 @@
                                   figures of the fit, and the name and SHA-256 of each file below
     prolip-<hex>.safetensors      the tuned weights, and the text rows of the classes
     support-<hex>.safetensors     features and labels of the support set, to fit again later; may be left out
-    README.md                     a model card, optional
 
 Data files are named by their content: those of a new model are written beside those of the old one, and the
 new model takes its place when the manifest is renamed, so that at every moment one of the two can be loaded.
@@ -44,11 +43,10 @@ class SavedModel:
     config: dict[str, Any]
     tensors: dict[str, Array]
     support: dict[str, Array] | None = None
-    card: str | None = None
 
 
-def check_target(path: Path, card: bool = False) -> Path:
-    """Return the folder to save in: new, empty or an earlier model, whose card the user has not edited."""
+def check_target(path: Path) -> Path:
+    """Return the folder to save in: new, empty or an earlier model."""
     target = check_place(path)
     if not target.exists():
         return target
@@ -61,17 +59,7 @@ def check_target(path: Path, card: bool = False) -> Path:
     others = [name for name in names if not (_DATA.fullmatch(name) or name.startswith(MARK))]
     if others and CONFIG not in names:
         raise UsageError(f"{path} holds other files ({others[0]}, ...): name a new folder")
-    if card and CARD in names and not has_card(target):
-        raise UsageError(f"{CARD} in {path} was edited: move it elsewhere, or save without a card")
     return target
-
-
-def has_card(path: Path) -> bool:
-    """Whether a saved model has a model card that was not edited."""
-    try:
-        return bool(_sha256(read_bytes(path / CARD)) == read_manifest(path)["files"].get(CARD))
-    except (InputError, SavedModelError):
-        return False
 
 
 def manifest_checksum(path: Path) -> str | None:
@@ -92,11 +80,10 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
         if tensors is not None:
             payload = as_safetensors(tensors)
             contents[f"{kind}-{_sha256(payload)[:16]}.safetensors"] = payload
-    card = {} if model.card is None else {CARD: model.card.encode()}
-    files = {name: _sha256(payload) for name, payload in (contents | card).items()}
+    files = {name: _sha256(payload) for name, payload in contents.items()}
     try:
         with write_lock(follow(path)):
-            target = check_target(path, model.card is not None)
+            target = check_target(path)
             if over is not None and over != manifest_checksum(target):
                 raise UsageError(f"{path} was changed by another process: run the command again")
             target.mkdir(parents=True, exist_ok=True)
@@ -104,15 +91,11 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
             try:
                 for name, payload in contents.items():
                     write_bytes(target / name, payload)
-                if has_card(target):  # a card never stands beside another model
-                    (target / CARD).unlink()
                 write_json(target / CONFIG, {"format": FORMAT, **model.config, "files": files})
             except BaseException:
                 _remove(target, set(new) - _listed(target))
                 raise
             _remove(target, _data_files(target) - files.keys())
-            for name, payload in card.items():
-                write_bytes(target / name, payload)
     except OSError as error:
         raise WriteError(path, error) from error
 

@@ -71,12 +71,6 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
     return page(title, _lead(model, labelled, source), sections, data)
 
 
-def curve_page(curve: Curve, *, title: str) -> str:
-    """Make the HTML of a page with a learning curve alone; `title` is the name of the model."""
-    lead = f"Held-out accuracy {percent(curve.now.accuracy)} with {curve.now.shots} images per class."
-    return page(title, lead, [_learning_curve(curve)])
-
-
 def _lead(model: AdaptedModel, labelled: Report, source: str) -> str:
     n, held_out, seen = len(labelled.y), int(labelled.held_out.sum()), int(labelled.in_support.sum())
     about = f"{len(model.classes)} classes, evaluated on {n} images of {source}."
