@@ -17,14 +17,12 @@ from prolip.encoders.pretrained import PretrainedModel, find_files, find_source
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub that has the model `tiny`, whose licence is not free."""
+    """A hub that has the model `tiny`."""
     write_graphs(tmp_path / "hub" / "owner" / "tiny")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     for name in ("tiny", "missing"):
-        about = PretrainedModel(
-            name, f"owner/{name}", "fp32", 24, "research use", WIDTH, free=False, recommended=name == "tiny"
-        )
+        about = PretrainedModel(name, f"owner/{name}", "fp32", 24, "MIT", WIDTH, recommended=name == "tiny")
         monkeypatch.setitem(MODELS, name, about)
     with serving(tmp_path / "hub") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
@@ -57,9 +55,8 @@ def choose(page, name):
 def test_a_model_is_downloaded_used_and_left(page, hub, tmp_path, offline, monkeypatch):
     rows = {row["name"]: row for row in page.json("GET", "/api/models")[1]}
     assert "tiny" in [name for name, row in rows.items() if row["recommended"]]
-    assert "mobileclip-s0" not in rows
     assert rows["offline"]["downloaded"]
-    assert (rows["tiny"]["downloaded"], rows["tiny"]["free"], rows["tiny"]["megabytes"]) == (False, False, 24)
+    assert (rows["tiny"]["downloaded"], rows["tiny"]["megabytes"]) == (False, 24)
     assert hub.requests == []
 
     before = page.json("GET", "/api/project")[1]["figures"]

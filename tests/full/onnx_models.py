@@ -32,26 +32,13 @@ class _Text(nn.Module):
         return self.text_projection(pooled) if hasattr(self, "text_projection") else pooled
 
 
-class _Unit(nn.Module):
-    """A tower that scales its embeddings to unit length, as immich's do."""
-
-    def __init__(self, tower):
-        super().__init__()
-        self.tower = tower
-
-    def forward(self, x):
-        return nn.functional.normalize(self.tower(x), dim=-1)
-
-
-def export(module, example, path, names, fixed_batch=False, opset=17):
+def export(module, example, path, names):
     """Write a tower by torch's exporter of TorchScript, whose names of nodes are those on the hub."""
-    axes = None if fixed_batch else {names[0]: {0: "batch", **({1: "length"} if example.ndim == 2 else {})}}
-    if axes is not None:
-        axes[names[1]] = {0: "batch"}
+    axes = {names[0]: {0: "batch", **({1: "length"} if example.ndim == 2 else {})}, names[1]: {0: "batch"}}
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.onnx.export(
         module.eval(), (example,), str(path), input_names=[names[0]], output_names=[names[1]],
-        dynamic_axes=axes, opset_version=opset, dynamo=False,
+        dynamic_axes=axes, opset_version=17, dynamo=False,
     )  # fmt: skip
 
 
@@ -80,14 +67,6 @@ def write_transformers_js(folder, kind="clip"):
             ("input_ids", names[1]),
         )
     return folder
-
-
-def to_fp16(source, target):
-    """Write a graph with float16 weights and float32 inputs and outputs, as the hub's fp16 files are."""
-    import onnx
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
 
 
 def to_int8(source, target):
@@ -121,28 +100,13 @@ class _OpenClipText(nn.Module):
         return self.model.encode_text(text.long())
 
 
-def write_immich(folder, model, context):
-    """Write visual/model.onnx and textual/model.onnx: batches of one, unit embeddings, int32 tokens."""
-    size = model.visual.image_size
-    size = size[0] if isinstance(size, tuple) else size
-    image, text = torch.rand(1, 3, size, size), torch.ones(1, context, dtype=torch.int32)
-    export(_Unit(model.visual), image, folder / "visual" / "model.onnx", ("image", "embedding"), True)
-    export(_Unit(_OpenClipText(model)), text, folder / "textual" / "model.onnx", ("text", "embedding"), True)
-    stated = {"size": [size, size], "mode": "RGB", "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.25]}
-    stated |= {"interpolation": "bicubic", "resize_mode": "squash"}
-    (folder / "visual" / "preprocess_cfg.json").write_text(json.dumps(stated))
-    write_tokenizer(folder / "textual")
-    return folder
-
-
 def write_open_clip_pair(folder, model, context):
-    """Write the towers as Marqo does: two files whose names say the precision and the model."""
+    """Write the towers as rclip has them."""
     size = model.visual.image_size
     size = size[0] if isinstance(size, tuple) else size
     image, text = torch.rand(2, 3, size, size), torch.ones(2, context, dtype=torch.int64)
-    start = "onnx32-open_clip-RN50-openai"
-    export(model.visual, image, folder / f"{start}-visual.onnx", ("input", "output"))
-    export(_OpenClipText(model), text, folder / f"{start}-textual.onnx", ("input", "output"))
+    export(model.visual, image, folder / "visual.onnx", ("input", "output"))
+    export(_OpenClipText(model), text, folder / "textual.onnx", ("input", "output"))
     (folder / "preprocessor_config.json").write_text(json.dumps({"size": size, "crop_size": size}))
     (folder / "config.json").write_text(json.dumps({"text_cfg": {"context_length": context}}))
     write_tokenizer(folder)

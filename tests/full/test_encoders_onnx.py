@@ -16,7 +16,7 @@ from prolip.encoders import MODELS, load
 from prolip.encoders.pretrained import PretrainedModel
 from prolip.export.checkpoint import OriginalRequiredError
 from prolip.export.formats import formats
-from tiny_models import TOWERS, colours, random_model, write_folder
+from tiny_models import TOWERS, colours, random_model
 
 pytest.importorskip("transformers")
 pytestmark = [
@@ -59,35 +59,31 @@ def test_features_and_heads_are_those_of_transformers(folder):
     assert cosines(embeddings(encoder), embeddings(library)) > 0.99999
 
 
-@pytest.mark.parametrize(("precision", "least"), [("fp16", 0.999), ("int8", 0.97)])
-def test_other_precisions_are_close(folder, tmp_path, precision, least):
-    convert = {"fp16": models.to_fp16, "int8": models.to_int8}[precision]
+def test_int8_is_close(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "model")
     for tower in ("vision", "text"):
-        convert(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_{precision}.onnx")
-    expected = load(f"onnx:{copy}", "cpu")
-    encoder = load(f"onnx:{copy}@{precision}", "cpu")
+        models.to_int8(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_int8.onnx")
+    expected, encoder = load(f"onnx:{copy}", "cpu"), load(f"onnx:{copy}@int8", "cpu")
     assert encoder.black_box_reason is None
     assert encoder.fingerprint != expected.fingerprint
-    assert encoder.name.endswith(f"@{precision}")
-    assert cosines(embeddings(encoder), embeddings(expected)) > least
+    assert encoder.name.endswith("@int8")
+    assert cosines(embeddings(encoder), embeddings(expected)) > 0.97
     pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
-    whole = encoder.encode(pixels)
     alone = np.concatenate([encoder.encode(pixels[i : i + 1]) for i in range(len(pixels))])
-    assert_close(whole, alone, atol=1e-5, rtol=1e-2 if precision == "fp16" else 1e-5)
+    assert_close(encoder.encode(pixels), alone, atol=1e-5, rtol=1e-5)
     assert_close(encoder.encode_text(PROMPTS)[1:2], encoder.encode_text(PROMPTS[1:2]), atol=1e-2, rtol=1e-2)
     assert_close(encoder.head.weight, expected.head.weight, atol=0.02)
 
 
 @pytest.mark.parametrize("tower", ["vit", "resnet"])
-@pytest.mark.parametrize("write", [models.write_immich, models.write_open_clip_pair])
-def test_towers_of_open_clip(tmp_path, tower, write):
+def test_towers_of_open_clip(tmp_path, tower):
+    """Those of a ResNet, whose projection is applied to every place of the image, are a black box."""
     import open_clip
 
     model = random_model(TOWERS[tower])
-    write(tmp_path, model, context=24)
+    models.write_open_clip_pair(tmp_path, model, context=24)
     encoder = load(f"onnx:{tmp_path}", "cpu")
-    assert encoder.black_box_reason is None
+    assert (encoder.black_box_reason is None) == (tower == "vit")
     assert encoder.head.dim == 20
     pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
     tokens = open_clip.tokenizer.SimpleTokenizer(context_length=24)(PROMPTS)
@@ -190,38 +186,13 @@ def test_a_checkpoint_in_transformers_answers_as_the_model_does(folder, tmp_path
     assert ("sigmoid" in (out / "README.md").read_text()) == (model.config.model_type == "siglip")
 
 
-@pytest.mark.parametrize("layout", ["immich", "resnet"])
-def test_a_checkpoint_in_open_clip_answers_as_the_model_does(tmp_path, layout):
-    import open_clip
-
-    graphs, out = tmp_path / "graphs", tmp_path / "open_clip"
-    config = TOWERS["resnet" if layout == "resnet" else "vit"]
-    preprocess = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.25], "resize_mode": "squash"}
-    preprocess = preprocess if layout == "immich" else None
-    weights = f"open_clip:local-dir:{write_folder(tmp_path / 'weights', config, preprocess)}"
-    write = models.write_open_clip_pair if layout == "resnet" else models.write_immich
-    write(graphs, random_model(config), context=24)
-    clf, pictures = fitted_on(f"onnx:{graphs}")
-    clf.export(out, to="open_clip", weights=weights)
-    model, transform = open_clip.create_model_from_pretrained(f"local-dir:{out}")
-    prompts = [TEMPLATE.format(name) for name in clf.classes_]
-    tokens = open_clip.get_tokenizer(f"local-dir:{out}")(prompts)
-    with torch.no_grad():
-        image, text, scale = model.eval()(torch.stack([transform(each) for each in pictures]), tokens)[:3]
-    logits = scale * image @ text.T
-    expected = np.log(clf.predict_proba(pictures))
-    assert_close(logits.log_softmax(dim=1).numpy(), expected, atol=1e-3)
-
-
 def test_a_checkpoint_of_other_weights_is_refused(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "model")
     for tower in ("vision", "text"):
         models.to_int8(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_int8.onnx")
-        models.to_fp16(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_fp16.onnx")
     weights, out = f"hf:{folder}", tmp_path / "out"
     with pytest.raises(UsageError):
         fitted_on(f"onnx:{copy}@int8")[0].export(out, to="hf", weights=weights)
-    fitted_on(f"onnx:{copy}@fp16")[0].export(tmp_path / "half", to="hf", weights=weights)
     clf, _ = fitted_on(f"onnx:{copy}")
     for given in (None, "offline", f"onnx:{folder}"):
         with pytest.raises(UsageError):

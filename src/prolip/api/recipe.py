@@ -146,7 +146,7 @@ class Runtime:
     )
     device: str = option(
         "auto",
-        "Where the encoder runs: auto, cpu, cuda, mps; for onnx: models also coreml, directml, openvino.",
+        "Where the encoder runs: auto, cpu, cuda, mps.",
         ADVANCED,
     )
     store: str | Path | bool | None = option(

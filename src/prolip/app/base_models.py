@@ -26,12 +26,12 @@ class BaseModels:
         # What the page shows of a change to another model: `model`, bytes `done` of `total`, and `error`.
         self.change: dict[str, Any] | None = None
         self._project, self._trainer, self._publish, self._device = project, trainer, publish, device
-        self._first = trainer.encoded.encoder.name  # may be one that is not in the menu
+        self._first = trainer.encoded.encoder.name  # may be one without a short name
         self._loaded = {self._first: trainer.encoded}  # the model in use, and the one before it
 
     def rows(self) -> list[dict[str, Any]]:
-        """List models: name, title, megabytes, licence, `free`, `recommended` (first) and `downloaded`."""
-        listed = [row for row in list_models() if row["menu"] or row["name"] == self._first]
+        """List models: name, title, megabytes, licence, `recommended` (first) and `downloaded`."""
+        listed = list_models()
         if all(row["name"] != self._first for row in listed):
             listed.insert(0, {"name": self._first, "title": self._first, "downloaded": True})
         return sorted(listed, key=lambda row: not row.get("recommended"))

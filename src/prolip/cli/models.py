@@ -9,7 +9,7 @@ import click
 
 from prolip.cli.console import console, escape, hint, print_as_json, say, table, typed
 from prolip.cli.options import ensure_downloaded
-from prolip.cli.parameters import Group, argument, command, flag, json_flag
+from prolip.cli.parameters import Group, argument, command, json_flag
 
 
 @click.pass_context
@@ -41,8 +41,7 @@ def list_models(ctx: click.Context) -> None:
 
 @command("get")
 @argument("names", "NAME...", "Short names, or onnx:OWNER/REPOSITORY.", nargs=-1, required=True)
-@flag("--yes", help="Accept the licence, where it is not free for every use.")
-def get(names: tuple[str, ...], yes: bool) -> None:
+def get(names: tuple[str, ...]) -> None:
     """Download models, and check their files.
 
     Files go to the cache of the Hugging Face hub, as HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE say.
@@ -52,9 +51,10 @@ def get(names: tuple[str, ...], yes: bool) -> None:
     from prolip.encoders import load
     from prolip.encoders.pretrained import find_source
 
-    sources = {name: find_source(name) for name in names}  # refuses a misspelt name before any download
-    for name, source in sources.items():
-        ensure_downloaded(name, yes or source.free)
+    for name in names:  # a misspelt name is refused before any download
+        find_source(name)
+    for name in names:
+        ensure_downloaded(name, True)
         load(name, "cpu")
         say(f"{name} is ready")
     print_as_json([{"name": name} for name in names])

@@ -19,7 +19,7 @@ import click
 
 from prolip.api.recipe import IMAGES, OPTIONS
 from prolip.app import PROJECT_FILE
-from prolip.cli.console import OUTPUT, bar, detail, say
+from prolip.cli.console import OUTPUT, bar, detail
 from prolip.cli.parameters import PATH, TEXT, argument, flag, option
 
 if TYPE_CHECKING:
@@ -154,8 +154,6 @@ def ensure_downloaded(name: str, yes: bool) -> None:
     question = f"{name}: download {size} from {source.repository}{licence}?"
     if not yes and (OUTPUT.get().json or not sys.stdin.isatty() or not click.confirm(question, err=True)):
         raise DownloadRequiredError(name, source)
-    if yes and not source.free:
-        say(f"{name}{licence}")
     with bar(f"downloading {name}", "bytes") as progress:
         fetch(name, progress)
 

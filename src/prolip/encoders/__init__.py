@@ -5,7 +5,6 @@ a function `load(rest, device) -> Encoder`.
 """
 
 import importlib
-import warnings
 from collections.abc import Callable
 from functools import cache
 from importlib import metadata
@@ -18,7 +17,6 @@ from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import (
     MODELS,
     DownloadRequiredError,
-    LicenceWarning,
     find_source,
     is_here,
     is_hub_name,
@@ -75,11 +73,7 @@ def load(
     check_model(name)
     kind, _, rest = name.partition(":")
     check_device(device)
-    if download and is_hub_name(name) and not is_here(name):
-        source = find_source(name)
-        if not source.free:
-            reason = f"the licence of {name} does not allow every use: {source.licence}"
-            warnings.warn(reason, LicenceWarning, stacklevel=2)
+    if download:
         fetch(name, progress)
     if name.partition("@")[0] in MODELS:
         from prolip.encoders.onnx import load_pretrained

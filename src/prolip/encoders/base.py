@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from prolip.encoders.trainable_towers import Towers
 
-DEVICES = ("auto", "cpu", "cuda", "mps", "coreml", "directml", "openvino")
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 class Encoder(ABC):

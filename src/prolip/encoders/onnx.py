@@ -1,4 +1,4 @@
-"""CLIP-like models as ONNX graphs, on NumPy and ONNX Runtime alone: `onnx:ID-or-PATH[@fp32|fp16|int8]`.
+"""CLIP-like models as ONNX graphs, on NumPy and ONNX Runtime alone: `onnx:ID-or-PATH[@fp32|int8]`.
 
 The image tower is cut before its projection (`onnx_cut`), so that its features can be kept and the projection
 tuned and put back; what the cut gives is compared with the graph's own output when it is loaded. A graph that
@@ -23,7 +23,7 @@ from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
-from prolip.encoders.onnx_cut import GraphProjection, find_projection
+from prolip.encoders.onnx_cut import find_projection
 from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.preprocess import CLIP_MEAN, CLIP_STD, Preprocess
@@ -40,25 +40,10 @@ from prolip.io.reading import ReadError, read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
+GRAPH_TOLERANCE = {"fp32": 1e-4, "int8": 5e-2}  # int8: batches differ from images by themselves
+_AGREEMENT = {"fp32": 0.9999, "int8": 0.99}  # least cosine of the cut and the graph's own output
 _GPU_BATCH = 32
-GRAPH_TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": 5e-2}  # int8: batches differ from images by themselves
-# Devices by name: the provider of ONNX Runtime, and its options.
-_PROVIDERS: dict[str, tuple[str, dict[str, str]]] = {
-    "cpu": ("CPUExecutionProvider", {}),
-    "cuda": ("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"}),
-    "coreml": ("CoreMLExecutionProvider", {"ModelFormat": "MLProgram"}),
-    "directml": ("DmlExecutionProvider", {}),
-    "openvino": (
-        "OpenVINOExecutionProvider",
-        {"precision": "FP32"},
-    ),  # half precision overflows in some towers
-}
 _PROMPTS = 64  # of one run
-_AGREEMENT = {
-    "fp32": 0.9999,
-    "fp16": 0.999,
-    "int8": 0.99,
-}  # least cosine of the cut and the graph's own output
 
 
 def load(rest: str, device: str) -> OnnxEncoder:
@@ -99,11 +84,13 @@ class OnnxEncoder(Encoder):
     def __init__(
         self, name: str, files: ModelFiles, paths: Mapping[str, Path], source: PretrainedModel, device: str
     ) -> None:
-        configs = {Path(file).name: _json(paths[file]) for file in files.others}
-        config = configs.get("config.json", {})
+        config, self._words, processor = (
+            _json(paths[file]) if file in paths else {}
+            for file in ("config.json", "tokenizer_config.json", "preprocessor_config.json")
+        )
         self._kind = kind = _model_type(config)
-        self._words, self._context = configs.get("tokenizer_config.json", {}), _context(config, kind)
-        self._text_path, self._tokenizer_path = paths[files.text], paths.get(files.tokenizer or "")
+        self._context, self._text_path = _context(config, kind), paths[files.text]
+        self._tokenizer_path = paths.get("tokenizer.json")
         self.name, self.files = name, dict(paths)
         self.licence, self.revision, self.original = source.licence, source.revision, source.original
         self.precision = source.precision
@@ -111,9 +98,8 @@ class OnnxEncoder(Encoder):
         self.shows_sigmoid = kind == "siglip"
         self.graph_tolerance = GRAPH_TOLERANCE[self.precision]
         self._image = image = Tower(read_graph(paths[files.image]), self.precision, device)
-        processor = _json(paths[files.image_processor]) if files.image_processor else {}
         self.preprocess = _preprocess(processor, kind, name, image.shape(image.inputs[0])[-1])
-        read = [paths[file] for file in (files.image, files.text, files.tokenizer) if file is not None]
+        read = [paths[name] for name in (files.image, files.text, "tokenizer.json") if name in paths]
         digests = [file_sha256(file) for path in read for file in (path, *_tensor_files(path))]
         about = json.dumps([digests, self.preprocess.config(), self.scale])
         self.fingerprint = hashlib.sha256(about.encode()).hexdigest()
@@ -161,7 +147,7 @@ class OnnxEncoder(Encoder):
         scaled = graph.node("Mul", graph.node("Cast", pixels, to=1), 1 / (255 * std))
         moved = graph.node("Sub", scaled, mean / std)
         graph.node("Transpose", moved, perm=[0, 3, 1, 2], output=self._image.inputs[0])
-        return self._image.to_onnx(graph, pixels)
+        return self._image.to_onnx(graph)
 
     def _pixels(self, pixels: Array) -> Array:
         return self.preprocess.normalise_arrays(pixels)
@@ -173,9 +159,8 @@ class Tower:
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
         self._path, self.device = model.path, choose_device(device)
         output = _embedding_output(model)
-        self._projection: GraphProjection | None = find_projection(model, output)
+        self._projection = find_projection(model, output)
         self._features: tuple[str, ...] = (output,)
-        self._tokens_first = False  # whether a value of several tokens is [L, B, ...], and not [B, L, ...]
         self._output, self._precision = output, precision
         values = (*self._projection.features, output) if self._projection else (output,)
         content = model.with_outputs(dict.fromkeys(values))
@@ -200,13 +185,13 @@ class Tower:
         if self._precision == "int8" or self.shape(self.inputs[0])[0] == 1:
             size = 1
         given = {
-            name: array.astype(_NUMPY[self._session.inputs[name].type], copy=False)
+            name: array.astype(_TYPES[self._session.inputs[name].type], copy=False)
             for name, array in inputs.items()
         }
         count, rows = len(given[self.inputs[0]]), []
         for place, found in enumerate(self._session(given, names or self._features, size)):
             own = min(size, count - place * size)
-            rows.append(np.concatenate([self._rows(array, own) for array in found], axis=1))
+            rows.append(np.concatenate([array.reshape(own, -1) for array in found], axis=1))
         return np.concatenate(rows)
 
     def check(self, inputs: Mapping[str, Array]) -> tuple[Head, str | None]:
@@ -214,35 +199,23 @@ class Tower:
 
         A cut that gives other embeddings than the graph is not used.
         """
-        projection, self._projection = self._projection, None
         whole = self(inputs, (self._output,))
+        identity, projection = Head.identity(whole.shape[1]), self._projection
         if projection is None:
-            return Head.identity(whole.shape[1]), "its graph does not end in a linear map"
-        cosines = {}
-        for self._tokens_first in (True, False):
-            found = unit_rows(projection.head(self(inputs, projection.features)))
-            cosines[self._tokens_first] = float((found * unit_rows(whole)).sum(axis=1).min())
-        self._tokens_first = cosines[True] > cosines[False]
-        cosine = max(cosines.values())
-        if cosine >= _AGREEMENT[self._precision]:
-            self._features = projection.features
-            return projection.head, None
-        return Head.identity(whole.shape[1]), f"its projection gives other embeddings (cosine {cosine:.4f})"
+            return identity, "its graph does not end in a linear map"
+        features = self(inputs, projection.features)
+        if features.shape[1] != projection.head.width:
+            return identity, "its last linear map does not make one embedding per input"
+        cosine = float((unit_rows(projection.head(features)) * unit_rows(whole)).sum(axis=1).min())
+        if cosine < _AGREEMENT[self._precision]:
+            return identity, f"its projection gives other embeddings (cosine {cosine:.4f})"
+        self._features = projection.features
+        return projection.head, None
 
-    def to_onnx(self, graph: Graph, batch: str) -> str:
-        """Add the tower to a graph, and what makes features [B, width] of its values.
-
-        `batch` is a value of B rows; the tower's inputs have its own names.
-        """
+    def to_onnx(self, graph: Graph) -> str:
+        """Add the tower to a graph; return the name of its features [B, width]. Inputs have its own names."""
         graph.include(read_graph(self._path), self._features)
-        count = graph.node("Slice", graph.node("Shape", batch), np.array([0]), np.array([1]))
-        rows = []
-        for name in self._features:
-            width = graph.node("Slice", graph.node("Shape", name), np.array([-1]), np.array([2**31]))
-            any_number = np.array([-1])
-            order = (any_number, count, width) if self._tokens_first else (count, any_number, width)
-            tokens = graph.node("Reshape", graph.cast(name, "float32"), graph.node("Concat", *order, axis=0))
-            rows.append(graph.node("Gather", tokens, np.array(0), axis=0 if self._tokens_first else 1))
+        rows = [graph.node("Flatten", graph.cast(name, "float32"), axis=1) for name in self._features]
         return rows[0] if len(rows) == 1 else graph.node("Concat", *rows, axis=1)
 
     def shape(self, name: str) -> Sequence[Any]:
@@ -250,41 +223,28 @@ class Tower:
         found: Sequence[Any] = self._session.inputs[name].shape
         return found
 
-    def _rows(self, values: Array, count: int) -> Array:
-        """Return one row for each input: of the first token, where a pooling computes all of them."""
-        flat = values.reshape(-1, values.shape[-1])
-        tokens = len(flat) // count
-        first = flat[:count] if self._tokens_first else flat[::tokens]
-        return first.astype(np.float32)
-
 
 def choose_device(device: str) -> str:
     """Return the device to use: for `auto` CUDA if ONNX Runtime has it; any other must be available."""
-    available = onnx_runtime().get_available_providers()
+    cuda = "CUDAExecutionProvider" in onnx_runtime().get_available_providers()
     if device == "auto":
-        return "cuda" if _PROVIDERS["cuda"][0] in available else "cpu"
-    provider, _ = _PROVIDERS.get(device.split(":")[0], ("", {}))
-    if provider not in available:
+        return "cuda" if cuda else "cpu"
+    if device != "cpu" and not (cuda and device.startswith("cuda")):
         raise UsageError(
-            f"device {device!r} is not available for onnx: models, this ONNX Runtime has "
-            f"{', '.join(available)}: choose auto or cpu, or install a package of it that has the device"
+            f"device {device!r} is not available for onnx: models: choose auto or cpu, or install "
+            "onnxruntime-gpu for cuda"
         )
     return device
 
 
 def _providers(device: str) -> list[Any]:
-    kind, _, number = device.partition(":")
-    provider, options = _PROVIDERS[kind]
-    first = (provider, options | ({"device_id": number} if number else {}))
-    return [provider] if kind == "cpu" else [first, "CPUExecutionProvider"]
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    options = {"device_id": device.partition(":")[2] or "0", "arena_extend_strategy": "kSameAsRequested"}
+    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
 
-_NUMPY = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-}
+_TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 
 class Tokenizer:
@@ -302,7 +262,7 @@ class Tokenizer:
 
     def arrays(self, prompts: Sequence[str], tower: Tower) -> dict[str, Array]:
         """Return token ids [P, L] and whatever else the tower takes."""
-        ids = next((name for name in ("input_ids", "text") if name in tower.inputs), tower.inputs[0])
+        ids = "input_ids" if "input_ids" in tower.inputs else tower.inputs[0]
         fixed = tower.shape(ids)[1] if len(tower.shape(ids)) > 1 else None
         length = fixed if isinstance(fixed, int) else self._context
         # CLIP reads up to its end token, so that less padding gives the same and is faster. Only graphs of

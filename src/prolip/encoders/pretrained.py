@@ -45,14 +45,10 @@ class PretrainedModel:
     subfolder: str = ""  # of the repository
     tokenizer: tuple[str, str, str] | None = None  # repository, file and commit, where it is elsewhere
     sha256: dict[str, str] = field(default_factory=dict)  # by file
-    free: bool = True  # whether the licence allows every use
     recommended: bool = False
-    menu: bool = True  # whether the page offers it
 
 
-# int8 for vision transformers; convolutional towers are slower in dynamic int8 than in float32. Commits and
-# hashes are those that public programs pin and check; nobody here has downloaded the files. Models without a
-# commit were not found pinned anywhere: they are taken as the hub has them.
+# Commits and hashes are those that public programs pin and check; nobody here has downloaded the files.
 _TABLE = Path(__file__).with_suffix(".json").read_text("utf-8")
 MODELS = {name: PretrainedModel(**about) for name, about in json.loads(_TABLE).items()}
 # For repositories that have towers alone.
@@ -61,7 +57,7 @@ CLIP_TOKENIZER = (MODELS["clip-openai-b32"].repository, "tokenizer.json", MODELS
 
 def list_models() -> list[dict[str, Any]]:
     """List `offline` and the models that have a short name, and what is known about them here."""
-    keys = ("title", "megabytes", "licence", "free", "recommended", "menu")
+    keys = ("title", "megabytes", "licence", "recommended")
     models = {"offline": PretrainedModel("two small networks, not CLIP", "", "fp32"), **MODELS}
     return [
         {
@@ -84,14 +80,6 @@ class DownloadRequiredError(ModelError):
             f"{name} is not on this machine ({size}{licence}): download it with ",
             Parameter("download", True),
         )
-
-
-class LicenceWarning(UserWarning):
-    """A model that is about to be downloaded has a licence that does not allow every use."""
-
-
-class ChecksumError(ModelError):
-    """A downloaded file is not the one that was expected; it was removed."""
 
 
 def find_source(name: str) -> PretrainedModel:
@@ -238,7 +226,7 @@ def _check(path: Path, expected: str | None) -> None:
     if expected is not None and (found := file_sha256(path)) != expected:
         path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        raise ChecksumError(
+        raise ModelError(
             f"{path.name} has the SHA-256 {found[:16]}... instead of {expected[:16]}...: the download is "
             "damaged, or the file has changed at its source; it was removed, try again"
         )

@@ -65,7 +65,6 @@ class ModelMenu extends HTMLElement {
     if (!model.downloaded) facts.push(`${model.megabytes} MB to download`);
     if (model.licence) facts.push(`licence: ${model.licence}`);
     const about = h("div", { class: "muted small" }, facts.join(" · "));
-    if (model.free === false) about.append(h("div", { class: "bad" }, "Not free for every use."));
     const choose = () => {
       this.dialog.close();
       actions.chooseModel(model.name);
