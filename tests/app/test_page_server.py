@@ -114,7 +114,11 @@ def add_folders(page, folder):
 def test_figures_are_those_of_fit(page, photos, offline):
     expected = FewShotClassifier(offline, store=False).fit(photos / "train").model_.confidence.figures
     add_folders(page, photos / "train")
-    now = page.until(lambda now: len(now["figures"].get("held_out", ())) == 18 and now["slow"].get("curve"))
+    now = page.until(
+        lambda now: (
+            now["slow"].get("revision") == now["revision"] and isinstance(now["slow"].get("curve"), dict)
+        )
+    )
     figures = now["figures"]
     assert figures["accuracy"] == pytest.approx(expected.accuracy)
     assert figures["interval"] == pytest.approx(expected.accuracy_interval)
@@ -182,12 +186,9 @@ def test_a_project_of_any_name_exports(tmp_path, offline, name):
         train(page, 2)
         assert page.json("GET", "/api/project")[1]["name"] == name
         headers = unpack(page, "prolip", tmp_path / "out")
-        report = page.raw("GET", "/api/downloads/report")[1]["content-disposition"]
     (folder,) = (tmp_path / "out").iterdir()
     shown = unquote(re.search(r"filename\*?=(?:utf-8''|\")([^\"]+)", headers["content-disposition"])[1])
     assert shown == f"{folder.name}.zip"
-    assert re.fullmatch(r"\w[\w.-]*-prolip", folder.name)
-    assert "-report.html" in report
 
 
 def test_pages_hear_of_every_change_in_order_and_what_is_gone_is_a_conflict(page):

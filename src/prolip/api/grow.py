@@ -24,6 +24,9 @@ from prolip.evaluate.suggestions import Suggestion
 from prolip.evaluate.suggestions import suggest as choose_images
 from prolip.io.progress import Progress
 
+CURVE_WORK = 1500  # fits times images of a learning curve, about
+MAX_CURVE_IMAGES = 4000  # with more, the learning curve takes too long for a page
+
 
 def add_images(
     model: AdaptedModel,
@@ -101,6 +104,19 @@ def learning_curve(model: AdaptedModel, progress: Progress | None = None, repeat
         confidence = Confidence.of(model.fitted, task, model.held_out())
     options: dict[str, Any] = {"repeats": repeats, "seed": model.recipe.seed, "progress": progress}
     return measure_curve(model.fitted, task, confidence.figures, **options)
+
+
+def brief_curve(model: AdaptedModel, progress: Progress | None = None) -> Curve | str:
+    """Measure the learning curve for a page, in seconds, or return why there is none."""
+    task = model.support.task
+    if task is None:
+        return "The model was saved without features, so that nothing can be fitted."
+    if task.n > MAX_CURVE_IMAGES:
+        return f"With {task.n:,} images this takes a while: `prolip curve` draws it."
+    try:
+        return learning_curve(model, progress, max(1, min(REPEATS, CURVE_WORK // task.n)))
+    except UsageError as error:
+        return f"Unknown: {error}."
 
 
 def suggest(

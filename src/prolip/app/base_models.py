@@ -9,8 +9,6 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
-import numpy as np
-
 from prolip import encoders
 from prolip.app.encoding import EncodedProject
 from prolip.app.project import Project
@@ -81,7 +79,4 @@ class BaseModels:
 
     def _load(self, name: str, report: Callable[[int, int], None]) -> EncodedProject:
         encoders.fetch(name, report)
-        encoder = encoders.load(name, self._device)
-        size = encoder.preprocess.size
-        encoder.encode(np.zeros((1, size, size, 3), np.uint8))  # may fail, while there is another model
-        return EncodedProject(self._project, encoder)
+        return EncodedProject(self._project, encoders.load(name, self._device))

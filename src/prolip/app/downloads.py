@@ -1,6 +1,5 @@
 """What the page offers to download: the labelled photos, a report, and the model in every format."""
 
-import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -8,13 +7,13 @@ from pathlib import Path
 
 from prolip.api import save
 from prolip.api.evaluate import evaluate_support
-from prolip.api.grow import learning_curve
+from prolip.api.grow import brief_curve
 from prolip.app.figures import TrainedSnapshot
 from prolip.app.project import Project
 from prolip.core import UsageError
-from prolip.evaluate.curve import Curve
 from prolip.export.formats import FORMATS
 from prolip.export.web import download_runtime, find_runtime
+from prolip.io.files import portable_name
 
 KINDS = ("photos", "report", "prolip", *FORMATS)
 
@@ -34,7 +33,7 @@ def why_not(kind: str, project: Project, trained: TrainedSnapshot) -> str | None
 
 def make(kind: str, project: Project, trained: TrainedSnapshot, folder: Path) -> Path:
     """Write a download into a folder; returns its file, which has the name that it is given."""
-    name = folder / f"{file_name(project.name)}-{kind}"
+    name = folder / f"{portable_name(project.name)}-{kind}"
     if kind == "photos":
         return _zip(name, _photos(project))
     if kind == "report":
@@ -49,14 +48,9 @@ def make(kind: str, project: Project, trained: TrainedSnapshot, folder: Path) ->
     if kind == "web":
         if (name / "classifier.onnx").exists():
             raise UsageError("this model is too large for one page: prolip export writes a folder")
-        return (name / "index.html").rename(folder / f"{file_name(project.name)}-page.html")
+        return (name / "index.html").rename(folder / f"{portable_name(project.name)}-page.html")
     made = (file for file in sorted(name.rglob("*")) if file.is_file())
     return _zip(name, ((file, file.relative_to(folder).as_posix()) for file in made))
-
-
-def file_name(name: str) -> str:
-    """Replace what some system does not allow in a file name: keep letters and digits of any script, - . _"""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "project"
 
 
 def _zip(name: Path, files: Iterable[tuple[Path, str]]) -> Path:
@@ -75,7 +69,7 @@ def _photos(project: Project) -> Iterator[tuple[Path, str]]:
     for image, row in state.images.items():
         if row.label is None:
             continue
-        folder, file = file_name(state.classes[row.label].name), file_name(row.name)
+        folder, file = portable_name(state.classes[row.label].name), portable_name(row.name)
         if has_tests:
             folder = f"{'test' if row.test else 'train'}/{folder}"
         name = f"{folder}/{file}"
@@ -97,9 +91,4 @@ def _report(project: Project, trained: TrainedSnapshot) -> str:
         names=[trained.state.images[image].name for image in shown],
         images=[project.image(image) for image in shown],
     )
-    curve: Curve | str
-    try:
-        curve = learning_curve(model)
-    except UsageError as error:
-        curve = f"Unknown: {error}."
-    return model_page(model, predictions, title=project.name, source="the project", curve=curve)
+    return model_page(model, predictions, title=project.name, source="the project", curve=brief_curve(model))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.grow import learning_curve
+from prolip.api.grow import brief_curve
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
 from prolip.api.search import rank
@@ -217,9 +217,7 @@ def label_queue(snapshot: TrainedSnapshot) -> list[str]:
     return first + [key for key in unlabelled if key not in set(first)]
 
 
-def curve_report(model: AdaptedModel | None, progress: Callable[..., None]) -> dict[str, Any] | None:
-    """Return the learning curve with its forecast; None while a class has too few images."""
-    try:
-        return None if model is None else learning_curve(model, progress).report()
-    except UsageError:
-        return None
+def curve_report(model: AdaptedModel | None, progress: Callable[..., None]) -> dict[str, Any] | str:
+    """Return the learning curve with its forecast, or why there is none."""
+    curve = "" if model is None else brief_curve(model, progress)
+    return curve if isinstance(curve, str) else curve.report()

@@ -179,7 +179,7 @@ class PageServer:
 
     def _image_id(self, request: Request) -> str:
         image: str = request.path_params["image"]
-        if not self.project.has_image(image):
+        if image not in self.project.state.images:
             raise HTTPException(404, "there is no such image")
         return image
 
@@ -191,7 +191,7 @@ class PageServer:
         predictions = predict(model, x, PredictOptions(len(ids), reject=True))
         (row,) = replace(predictions, classes=ids).to_json()
         image = hashlib.sha256(data).hexdigest()
-        return JSONResponse({**row, "image": image, "revision": trained.revision})
+        return JSONResponse({**row, "image": image})
 
     async def search(self, request: Request) -> Response:
         """Rank images without a label by words, or by images of the project; the nearest first."""

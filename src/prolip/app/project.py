@@ -112,10 +112,6 @@ class Project:
         """Number of changes so far."""
         return self._state.revision
 
-    def has_image(self, image: str) -> bool:
-        """Whether there is an image with this id."""
-        return image in self._state.images
-
     def subscribe(self, listener: Callable[[Change, int], None]) -> None:
         """Call `listener` with each change and its revision, in order."""
         self._listeners.append(listener)
@@ -178,7 +174,7 @@ class Project:
         `fields` are those of `edits.add_image`. Returns "added", "moved" (to another class) or "known"
         (nothing changed).
         """
-        known = self.has_image(image)
+        known = image in self.state.images
         for file, content in ((self.image(image), data), (self.thumbnail(image), thumbnail)):
             if not file.is_file():
                 write_bytes(file, content)

@@ -24,14 +24,11 @@ STATIC_ROUTES = [
 _STATUS: dict[type[Exception], int] = {RemovedElsewhereError: 409, InputError: 422, UsageError: 400}
 
 
-def describe(error: Exception) -> str:
-    """The message of an error; that of an image of a request has no path."""
-    return f"cannot read it: {error.reason}" if isinstance(error, ImageError) else str(error)
-
-
 def _error_response(request: Request, error: Exception) -> Response:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-    return JSONResponse({"error": describe(error)}, status)
+    # An image of a request has no path.
+    message = f"cannot read it: {error.reason}" if isinstance(error, ImageError) else str(error)
+    return JSONResponse({"error": message}, status)
 
 
 EXCEPTION_HANDLERS: dict[Any, Callable[[Request, Any], Response]] = {

@@ -6,7 +6,6 @@ transaction, applied by the server and by every open page, and undone by the row
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +22,8 @@ class ClassRow:
 
     @property
     def prompt_name(self) -> str:
-        """What prompts call the class; they have an article of their own."""
-        return re.sub("^(an?|the) ", "", self.text, flags=re.IGNORECASE) or self.name
+        """What prompts call the class."""
+        return self.text or self.name
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ all images are new; the page has the old model and its figures until all of them
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from threading import Condition, Thread
 from typing import Any
 
@@ -33,7 +34,6 @@ from prolip.app.figures import (
 from prolip.app.project import Project
 from prolip.app.state import Change, State
 from prolip.core import ProlipError, Text
-from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.evaluate.near_copies import near_copy_groups, open_signature
 from prolip.evaluate.out_of_distribution import directions
@@ -58,7 +58,7 @@ class Trainer:
         self.figures = training_figures(self.trained)
         self.slow: dict[str, Any] = {"type": "slow"}
         self.trouble = ""  # what cannot be done at present, for people; empty if everything works
-        self._signatures: dict[str, Array] = {}  # of images, to find near-copies
+        self._signature = cache(lambda image: open_signature(project.thumbnail(image)))
         self._publish = publish
         self._changed = Condition()
         self._edited = False  # classes, or labels of encoded images, changed since the last step
@@ -155,11 +155,6 @@ class Trainer:
         recipe = replace(self.recipe, prompt_names={row.name: row.prompt_name for row in rows if row.text})
         negatives = directions(training.negatives, encoder.head) if len(training.negatives) else None
         return fit_support(encoder, recipe, names, Support(hashes, task, negatives=negatives))
-
-    def _signature(self, image: str) -> Array:
-        if image not in self._signatures:
-            self._signatures[image] = open_signature(self.project.thumbnail(image))
-        return self._signatures[image]
 
     def _compute_slow_figures(self) -> None:
         """Publish each slow figure as soon as it is computed."""

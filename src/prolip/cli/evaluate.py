@@ -21,11 +21,7 @@ from prolip.io.progress import counted
 if TYPE_CHECKING:
     from prolip import FewShotClassifier
     from prolip.api.evaluate import Report
-    from prolip.evaluate.curve import Curve
     from prolip.evaluate.figures import Figures
-
-CURVE_WORK = 1500  # fits times images of a learning curve, about
-MAX_CURVE_IMAGES = 4000  # with more, the learning curve takes too long for a page
 
 
 @command("eval")
@@ -122,24 +118,11 @@ def _accuracy(figures: Figures) -> str:
 
 def write_page(path: Path, clf: FewShotClassifier, evaluation: Report, title: str, source: str) -> None:
     """Write a page about a model and its predictions."""
+    from prolip.api.classifier import progress_bars
+    from prolip.api.grow import brief_curve
     from prolip.io.writing import write_text
     from prolip.report import model_page
 
-    page = model_page(clf.model_, evaluation, title=title, source=source, curve=_curve(clf))
-    write_text(path, page)
-
-
-def _curve(clf: FewShotClassifier) -> Curve | str:
-    """Measure the learning curve, or return why there is none."""
-    from prolip.core import UsageError
-    from prolip.evaluate.curve import REPEATS
-
-    task = clf.model_.support.task
-    if task is None:
-        return "The model was saved without features, so that nothing can be fitted."
-    if task.n > MAX_CURVE_IMAGES:
-        return f"With {task.n:,} images this takes a while: `prolip curve` draws it."
-    try:
-        return clf.learning_curve(repeats=max(1, min(REPEATS, CURVE_WORK // task.n)))
-    except UsageError as error:
-        return f"Unknown: {error}."
+    with progress_bars(clf.progress) as bar:
+        curve = brief_curve(clf.model_, bar("fitting", "fits"))
+    write_text(path, model_page(clf.model_, evaluation, title=title, source=source, curve=curve))

@@ -12,14 +12,11 @@ class LearningCurve extends HTMLElement {
   }
 
   update() {
-    const curve = store.slow.curve ?? null;
+    const curve = store.slow.curve ?? "";
     if (curve === this.drawn) return;
     this.drawn = curve; // undefined before the first
     this.panel.replaceChildren(this.sentence);
-    if (!curve) {
-      this.sentence.textContent = "With three images of each class, this shows whether more would help.";
-      return;
-    }
+    if (typeof curve === "string") return void (this.sentence.textContent = curve);
     const { now, forecasts } = curve;
     const twice = forecasts.find((each) => each.shots >= 2 * now.shots) ?? forecasts.at(-1);
     const gain = Math.round(100 * twice.gain);
