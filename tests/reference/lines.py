@@ -35,7 +35,6 @@ def references(line: Entry, experiment: Experiment) -> Iterator[Reference]:
     for over in line.averaged_over:
         for of_dataset in ({}, *line.by_dataset.values()):
             options = {**line.options, **over, **of_dataset}
-            options |= line.validated if validation != "none" else {}
             yield _fit(line, options, validation)
     if protocol == "test_time_tpt":
         yield ("tpt, coop" if line.method == "coop" else "tpt"), {}

@@ -85,7 +85,7 @@ class PredictServer:
         if name not in self.models:
             raise UnknownNameError("model", name, self.models)
         if request.headers.get("content-type", "").startswith(("multipart/", "application/json")):
-            raise HTTPException(415, "send the bytes of one image as the body: curl --data-binary @image.jpg")
+            raise HTTPException(415, "the body must be the bytes of one image, not a form or JSON")
         work = partial(_predict, self.models[name], await request.body(), _read_options(query))
         row = await anyio.to_thread.run_sync(work, limiter=self._threads)
         return JSONResponse({"model": name, **row})
