@@ -76,11 +76,11 @@ def test_an_unfitted_classifier_raises_what_scikit_learn_would():
     assert not hasattr(clf, "classes_")
 
 
-def test_a_missing_folder_is_a_file_not_found_error_and_a_missing_image_an_image_error(colour_model, tmp_path):
+def test_a_missing_folder_is_a_file_not_found_error_a_missing_image_an_image_error(colour_model, tmp_path):
     missing = tmp_path / "none"
     with pytest.raises(FileNotFoundError):
         FewShotClassifier().fit(missing)
-    with pytest.raises(ImageError, match="a.jpg"):
+    with pytest.raises(ImageError, match=r"a\.jpg"):
         colour_model.predict([missing / "a.jpg", missing / "b.jpg"])
 
 
