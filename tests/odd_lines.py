@@ -104,7 +104,7 @@ def usual(path: tuple[str, ...], command: Any, places: dict[str, str], without: 
     for option in command.params:
         value = places.get(f"{path[-1]} {option.name}", places.get(option.name))
         # A server that starts in spite of its odd option takes a free port and a project of its own.
-        needed = option.required or option.name in ("source", "dry_run", "out", "results", "port", "folder")
+        needed = option.required or option.name in ("source", "out", "results", "port", "folder")
         if option.name == without or not needed:
             continue
         if option.param_type_name == "argument":

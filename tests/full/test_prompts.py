@@ -128,11 +128,11 @@ def test_maples_deep_maps_start_as_copies():
     assert not torch.equal(deep[0].weight, deep[1].weight)
 
 
-@pytest.mark.parametrize("name", ["coop", "kgcoop", "prograd", "cocoop", "plot", "maple"])
+@pytest.mark.parametrize("name", ["coop", "kgcoop", "prograd", "cocoop", "plot"])
 def test_the_best_epoch_on_a_validation_set_is_kept(encoders, name):
     """Where the labels of the validation set are those of the start, training can only do harm."""
     task, _ = tower_task(encoders["vit"])
-    options = {"lr": 0.5, "epochs": 4, "batch_size": 12, **({"depth": 1} if name == "maple" else {})}
+    options = {"lr": 0.5, "epochs": 4, "batch_size": 12}
     method = methods.create(name, **options)
     first = methods.create(name, **{**options, "epochs": 1, "lr": 1e-5}).fit(task)
     reader = first.encoder_for(encoders["vit"])
@@ -148,11 +148,8 @@ def test_the_best_epoch_on_a_validation_set_is_kept(encoders, name):
 def test_a_validation_set_for_the_image_tower_needs_its_images(encoders):
     task, _ = tower_task(encoders["vit"])
     alone = Task(task.x, task.y, task.text, task.head, task.scale)
-    for name in ("plot", "maple"):
-        with pytest.raises(InputError):
-            methods.create(name, epochs=1, **({"depth": 1} if name == "maple" else {})).fit(
-                task, validation=alone
-            )
+    with pytest.raises(InputError):
+        methods.create("plot", epochs=1).fit(task, validation=alone)
 
 
 def test_prograd_takes_out_what_goes_against_the_general_direction():

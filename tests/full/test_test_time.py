@@ -90,11 +90,11 @@ def test_tpt_with_one_view_and_no_selection_is_plain_entropy_descent(encoder, le
 def test_classifier_adapts_to_images(offline, photos, tmp_path):
     clf = prolip.FewShotClassifier(method="prolip", options={"lam": "1/N"}, store=tmp_path).fit(photos)
     test = sorted((photos / "test").rglob("*.png"))[:2]
-    way = test_time.create("prolip", views=4)
+    way = test_time.TestTimeProLIP(views=4)
     adapted = adapt_images(clf.model_.encoder, clf.fitted_, test, way)
     assert adapted.shape == (2, 3)
     assert np.isfinite(adapted).all()
-    way = test_time.create("prolip", views=4, lr=0.0)
+    way = test_time.TestTimeProLIP(views=4, lr=0.0)
     still = adapt_images(clf.model_.encoder, clf.fitted_, test, way)  # no step: what the model says itself
     assert_close(still, clf.fitted_.logits(clf.features(test).features[0]), atol=1e-3, rtol=1e-3)
 

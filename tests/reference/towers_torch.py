@@ -29,7 +29,7 @@ from prolip import encoders, methods
 from prolip.core.arrays import Array, to_numpy
 from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.test_time import TPT
-from prolip.research.towers.tower_method import Batches, TowerTask
+from prolip.research.towers.tower_method import TowerTask
 from reference.closed_forms import Pair
 from reference.compare import STEPS, Line, differences
 from reference.problems import SHOTS, VIEWS
@@ -87,8 +87,11 @@ class TowerProblem:
     def crops_of(self, area: float) -> Callable[[Tensor, int], Array]:
         """A function that gives the crops of images in an epoch."""
         preprocess = replace(self.encoder.preprocess, view_area=area)
-        batches = Batches(self.task.images, preprocess, SEED)
-        return lambda rows, epoch: batches.get(rows.tolist(), epoch)
+
+        def crop(index: int, epoch: int) -> Array:
+            return preprocess.augment(self.task.images[index], random.Random(f"{SEED} {index} {epoch}"))
+
+        return lambda rows, epoch: np.stack([crop(index, epoch) for index in rows.tolist()])
 
 
 def problems(kind: str) -> Iterator[TowerProblem]:

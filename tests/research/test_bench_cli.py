@@ -38,7 +38,6 @@ def test_list_names_every_experiment(prolip):
 def test_run_then_table_in_every_format(prolip, ran):
     for style, word in (
         ("text", "Zero-shot"),
-        ("markdown", "| Zero-shot "),
         ("latex", r"\toprule"),
         ("csv", "mean"),
     ):
@@ -79,27 +78,7 @@ def test_own_features_own_method_and_options_in_one_command(prolip, tmp_path, mo
     assert "lam=0.1" in table
 
 
-def test_pack_then_run_from_it(prolip, photos, tmp_path):
-    words = ("validation_free", "--datasets", "photos", "--seeds", "1", "--shots", "1", "2", "--line",
-             "zero_shot", "prolip", "prograd")  # fmt: skip
-    pack = ("bench", "pack", *words, "--data", photos.parent, "-o", tmp_path / "pack", "--json")
-    code, out, err = prolip(*pack)
-    assert code == 0, err
-    assert json.loads(out)["datasets"] == ["photos"]
-    assert prolip(*pack)[0] == 2  # it exists
-    run = ("bench", "run", "validation_free", "--features", *(tmp_path / "pack").iterdir(), "--line",
-           "zero_shot", "prolip", "prograd", "--shots", "1", "2", "--jobs", "1", "--results",
-           tmp_path / "r.sqlite")  # fmt: skip
-    code, out, err = prolip(*run, "--seeds", "1", "--json")
-    assert (code, json.loads(out)["done"]) == (0, 3), err
-    assert "ProGrad" in err  # it needs images
-    code, _, err = prolip(*run, "--seeds", "7")
-    assert (code, "other shots, seeds or protocols" in err) == (1, True)
-
-
-def test_compare_and_rows(prolip, ran, tmp_path):
-    shown = prolip("bench", "compare", "validation_free", "--results", ran, "--against", "zero_shot")[1]
-    assert "difference to Zero-shot" in shown
+def test_rows(prolip, ran, tmp_path):
     assert prolip("bench", "rows", "validation_free", "--results", ran, "-o", tmp_path / "rows.csv")[0] == 0
     assert len((tmp_path / "rows.csv").read_text().splitlines()) == 6
 
@@ -116,18 +95,6 @@ def test_against_a_line(prolip, ran):
     assert "against Zero-shot" in prolip(*table, "zero_shot")[1]
     code, _, err = prolip(*table, "zero")
     assert (code, "did you mean 'zero_shot'?" in err) == (2, True)
-
-
-def test_a_dry_run_estimates_and_does_nothing(prolip, photos, tmp_path, ran):
-    words = ("--data", photos.parent, "--datasets", "photos", "--seeds", "1-3", "--shots", "1", "2",
-             "--line", "zero_shot", "prolip", "--views", "1", "--results")  # fmt: skip
-    found = json.loads(prolip("bench", "run", "validation_free", *words, ran, "--dry-run", "--json")[1])
-    assert (found["runs"], found["done"], found["untimed"]) == (7, 5, 0)
-    none = tmp_path / "none.sqlite"
-    err = prolip("bench", "run", "validation_free", *words, none, "--dry-run")[2]
-    assert "7 runs, of which 0 are done already" in err
-    assert "for 7 of them no similar run has been timed" in err
-    assert not none.exists()
 
 
 def test_run_then_plot(prolip, ran, tmp_path):
@@ -152,8 +119,8 @@ def test_a_failed_run_says_so_and_exits_1(prolip, photos, tmp_path):
     [
         (("bench", "run", "nothing"), "unknown experiment"),
         (("bench", "table", "views", "--results", "absent.sqlite"), "absent.sqlite has no run of views"),
-        (("bench", "run", "views", "--seeds", "one"), "'one' is not a number"),
-        (("bench", "run", "views", "--seeds", "3-1"), "'3-1' is an empty range, did you mean 1-3?"),
+        (("bench", "run", "views", "--seeds", "one"), "'one' is not a valid integer"),
+        (("bench", "run", "views", "--seeds", "3-1"), "'3-1' is an empty range"),
         (("bench", "run", "parameters"), "nothing to run"),
         (("datasets", "no-such-folder"), "does not exist"),
     ],

@@ -20,7 +20,6 @@ from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSpl
 from prolip.research.protocols.manifold import NEIGHBOURS, manifold, neighbour_purity
 from prolip.research.protocols.protocols import (
     base_to_new,
-    base_to_new_among_all,
     few_shot,
     harmonic_mean,
     shared_classes,
@@ -179,20 +178,6 @@ def test_base_to_new_measures_each_half_among_its_own_classes():
     assert found["base"] == pytest.approx(base)
     assert found["new"] == pytest.approx(new)
     assert found["harmonic"] == pytest.approx(harmonic_mean(base, new))
-
-
-def test_base_to_new_among_all_classes():
-    dataset = make_dataset()
-    run = Run("prolip", PROLIP, shots=4, seed=1, protocol="base_to_new_all")
-    found = base_to_new_among_all(dataset, run)
-    assert run.draw(dataset).train == sample_base_support(dataset.splits["train"].labels, CLASSES, 4, 1)
-    x, y = dataset.splits["train"].take(run.draw(dataset).train)
-    text = dataset.texts["own"]
-    fitted = methods.create("prolip", **PROLIP).fit(Task(x, y, text.rows[:3], dataset.head, 20.0))
-    test_x, test_y = dataset.splits["test"].all()
-    right = fitted.with_text(text.rows).predict(test_x) == test_y
-    assert found["base"] == pytest.approx(right[test_y < 3].mean())
-    assert found["new"] == pytest.approx(right[test_y >= 3].mean())
 
 
 def test_total_harmonic_means():

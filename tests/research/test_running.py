@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -31,8 +30,9 @@ from prolip.research.running import result_key
 from prolip.research.running.encoding import read_encoding
 from prolip.research.running.plan import make_plan
 from prolip.research.running.result_store import ResultStore
-from prolip.research.running.run import dry_run, execute_job, prepare_jobs, run_plan
-from prolip.research.running.source import Features, Images
+from prolip.research.running.run import execute_job, run_plan
+from prolip.research.running.source import Images
+from prolip.research.towers.test_time import TestTimeProLIP
 from tiny_bench import SMALL, Nothing, TinyEncoder, jobs_of, plan_on
 
 
@@ -103,13 +103,14 @@ def test_validation_images_where_there_are_none_are_refused(photos):
         plan_on(photos, validation="shots", shots=(None,))
 
 
-def test_templates_that_would_not_reach_a_line_are_refused(photos):
-    prompts = {"templates": ("a drawing of a {}.",), "seeds": (1,)}
-    with pytest.raises(UsageError):
-        plan_on(photos, find_experiment("validation_free"), **prompts)  # CLAP has its own
-    with pytest.raises(UsageError):
-        plan_on(photos, find_experiment("lora"), **prompts)
-    assert plan_on(photos, find_experiment("validation_free"), entries=("zero_shot",), **prompts).runs
+def test_templates_reach_every_line(photos):
+    own = dataclasses.replace(SMALL.entries[1], key="own", template="clap")
+    chosen = dataclasses.replace(SMALL, entries=(SMALL.entries[1], own))
+    plan = plan_on(photos, chosen, templates=("a drawing of a {}.",), shots=(1,), seeds=(1,))
+    dataset = read_encoding(Path(jobs_of(plan, photos)[0].files[0])).dataset
+    drawn = TinyEncoder().text(dataset.classes, ["a drawing of a {}."]).rows
+    assert dataset.texts.keys() == {"own", "clap"}
+    assert all(np.allclose(text.rows, drawn) for text in dataset.texts.values())
 
 
 def test_features_that_no_memory_holds_are_refused_with_their_size(photos, monkeypatch):
@@ -162,7 +163,7 @@ def test_a_key_depends_on_the_code_and_the_libraries_that_the_run_uses(monkeypat
     changed, real = [], result_key._code
 
     def keys(*files, **libraries):
-        result_key._version.cache_clear()
+        result_key.code_version.cache_clear()
         known = {"numpy": "2.0", "scipy": "1.14", "onnxruntime": "1.20", "torch": "2.6", "peft": "0.15"}
         monkeypatch.setattr(result_key, "_installed", lambda name: (known | libraries).get(name, "absent"))
         monkeypatch.setattr(
@@ -180,14 +181,14 @@ def test_a_key_depends_on_the_code_and_the_libraries_that_the_run_uses(monkeypat
         assert tuple(a == b for a, b in zip(keys(*other), before, strict=True)) == same, other
     for library, same in (("numpy", [False, False]), ("torch", [True, False]), ("peft", [True, False])):
         assert [a == b for a, b in zip(keys(**{library: "99"}), before, strict=True)] == same
-    result_key._version.cache_clear()
+    result_key.code_version.cache_clear()
     first, second = (tmp_path / name for name in ("first.py", "second.py"))
     first.write_text('"""Words."""\nx = 1\n')
     second.write_text('"""Other words."""\nx = 1  # a comment\n')
     assert real(first) == real(second)
 
 
-# Files of features and packs
+# Files of features
 
 
 def test_lines_with_other_crops_have_views_of_their_own(photos):
@@ -211,47 +212,6 @@ def test_a_damaged_file_of_features_fails_its_runs_with_one_line(photos):
     assert outcome.error.startswith("ReadError: ")
 
 
-@pytest.fixture
-def pack(photos, tmp_path):
-    """The files of a pack of one view."""
-    for encoding in Images(photos.parent).encode(plan_on(photos, views=1)):
-        encoding.write_into(tmp_path / "pack")
-    return sorted((tmp_path / "pack").iterdir())
-
-
-def test_a_pack_runs_without_images_and_gives_the_same_results(pack, photos, tmp_path):
-    plan = plan_on(photos, views=1)
-    run_here(plan, photos, tmp_path / "images.sqlite")
-    shutil.rmtree(photos)
-    source = Features(pack)
-    again = make_plan(SMALL, source)
-    assert again == plan
-    assert run_plan(again, source, tmp_path / "pack.sqlite", jobs=2).done == len(plan.runs)
-    assert accuracies(tmp_path / "images.sqlite") == accuracies(tmp_path / "pack.sqlite")
-    assert str(tmp_path).encode() not in b"".join(file.read_bytes() for file in pack)
-
-
-def test_what_a_pack_lacks_ends_before_the_first_run(pack, tmp_path):
-    crops = dataclasses.replace(SMALL, entries=(dataclasses.replace(SMALL.entries[1], view_area=0.08),))
-    for experiment, other in (
-        (SMALL, {"models": ("RN101",)}),
-        (SMALL, {"templates": ("a drawing of a {}.",)}),
-        (SMALL, {"seeds": (7,)}),
-        (crops, {}),
-    ):
-        source = Features(pack)
-        with pytest.raises((InputError, UsageError)):
-            prepare_jobs(plan := make_plan(experiment, source, **other), source.open(plan))
-
-
-def test_lines_that_need_images_do_not_run_from_a_pack(pack):
-    source = Features(pack)
-    plan = make_plan(find_experiment("full_tuning"), source, entries=("zero_shot", "full"))
-    assert [entry.key for entry in plan.experiment.entries] == ["zero_shot"]
-    with pytest.raises(UsageError):
-        make_plan(find_experiment("full_tuning"), source, entries=("full",))
-
-
 # The store
 
 
@@ -259,10 +219,11 @@ def test_a_result_is_written_once(photos, tmp_path):
     plan = plan_on(photos, entries=("prolip",), shots=(1,), seeds=(1,))
     with ResultStore(tmp_path / "r.sqlite") as store:
         store.add_plan(plan, ["a"])
-        store.add_failure("a", "too early")
-        assert store.last_plan("small")[1][0].error == "too early"
-        store.add_result("a", plan.runs[0], {"accuracy": 0.5}, 1.0)
-        store.add_result("a", plan.runs[0], {"accuracy": 0.7}, 1.0)
+        store.add_result("a", plan.runs[0], None, "too early")
+        assert (store.last_plan("small")[1][0].error, store.known()) == ("too early", set())
+        store.add_result("a", plan.runs[0], {"accuracy": 0.5}, None)
+        store.add_result("a", plan.runs[0], {"accuracy": 0.7}, None)
+        store.add_result("a", plan.runs[0], None, "too late")
         (found,) = store.last_plan("small")[1]
     assert (found.result, found.error) == ({"accuracy": 0.5}, None)
 
@@ -366,7 +327,7 @@ sys.path[:0] = sys.argv[3:]
 import prolip.encoders
 from tiny_bench import TinyEncoder, plan_on
 from prolip.research.running.run import run_plan
-from prolip.research.running.source import Features, Images
+from prolip.research.running.source import Images
 if __name__ == "__main__":
     prolip.encoders.load = lambda name, device="auto": TinyEncoder()
     photos, results = map(Path, sys.argv[1:3])
@@ -402,23 +363,6 @@ def count_results(path):
             return 0
 
 
-# Estimates
-
-
-def test_a_dry_run_counts_what_is_done_and_times_the_rest(photos, tmp_path):
-    results = tmp_path / "r.sqlite"
-    half, whole = (plan_on(photos, entries=("prolip",), seeds=seeds) for seeds in ((1,), (1, 2)))
-    first = dry_run(half, results, 2)
-    assert (first.runs, first.done, first.untimed) == (2, 0, 2)
-    assert not results.exists()  # nothing is written
-    with ResultStore(results) as store:
-        for key, run in zip("ab", half.runs, strict=True):
-            store.add_result(key, run, {"accuracy": 0.5}, seconds=8.0)
-    then = dry_run(whole, results, 2)
-    assert (then.runs, then.done, then.untimed) == (4, 2, 0)
-    assert then.seconds == 2 * 8.0 / 2
-
-
 # Through the towers
 
 
@@ -445,7 +389,7 @@ def test_at_test_time_one_step_leaves_the_model_almost_as_it_was(encoded):
     """The step is 1e-4 a weight: accuracy stays, and only the given targets are measured."""
     run = Run("zero_shot", shots=1)
     plain = transfer(encoded, run, [encoded])
-    stepped = adapt_at_test_time(encoded, run, [encoded], views=3)
+    stepped = adapt_at_test_time(encoded, run, [encoded], TestTimeProLIP(views=3))
     assert stepped["targets"].keys() == plain["targets"].keys() == {"photos"}
     assert stepped["accuracy"] == pytest.approx(plain["accuracy"], abs=0.1)
     with pytest.raises(InputError):

@@ -250,7 +250,6 @@ ENTRIES: dict[str, tuple[Entry, ...]] = {
         _ZERO_COOP, COOP_PHRASE, COCOOP, replace(_MAPLE[2], label="MaPLe", published_row="MaPLe"), *FIXED,
         ANCHORED,
     ),
-    "base_to_new_all": (ZERO, *FIXED, ANCHORED),
     "full_tuning": (
         ZERO, named("full", "Full fine-tuning", options={"lr": 1e-5}, by_dataset=_IMAGENET_BATCH),
         *(

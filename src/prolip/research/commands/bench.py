@@ -4,32 +4,62 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from prolip.cli.console import OUTPUT, bar, console, print_json, say, table, warn
 from prolip.cli.options import device, features_store
-from prolip.cli.parameters import PATH, FilePath, Group, argument, command, flag, option
-from prolip.research.commands.bench_options import (
-    Machine,
-    Selection,
-    SeveralValues,
-    experiment,
-    machine,
-    results_file,
-    selection,
-)
+from prolip.cli.parameters import PATH, POSITIVE, Command, FilePath, Group, argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.io.progress import Bar
     from prolip.research.reporting.results import Results
     from prolip.research.reporting.table import Table
-    from prolip.research.running.plan import Plan
     from prolip.research.running.run import RunCounts
     from prolip.research.running.source import Source
+
+SEED = click.IntRange(1, 999_999)
+
+experiment = argument("name", "EXPERIMENT", "A name from `prolip bench list`.")
+results_file = option(
+    "--results",
+    type=PATH,
+    default=Path("prolip-bench") / "results.sqlite",
+    help="SQLite file with the results.",
+)
+
+
+class SeveralValues(Command):
+    """A command with options of several values: `--datasets a b` is `--datasets a --datasets b`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values."""
+        several = {name for each in self.params if getattr(each, "multiple", False) for name in each.opts}
+        spread: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-") or not option:
+                option = word if word in several else ""
+                spread.append(word)
+            else:
+                spread += [word] if spread[-1] == option else [option, word]
+        return super().parse_args(ctx, spread)
+
+
+def _shots(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[int | None, ...]:
+    return tuple(None if word == "full" else POSITIVE(word, param, ctx) for word in words)
+
+
+def _seeds(ctx: click.Context, param: click.Parameter, words: tuple[str, ...]) -> tuple[int, ...]:
+    seeds: list[int] = []
+    for word in words:
+        first, dash, last = word.partition("-")
+        start, stop = (SEED(text, param, ctx) for text in (first, last if dash else first))
+        if stop < start:
+            raise click.BadParameter(f"{word!r} is an empty range", ctx, param)
+        seeds += range(start, stop + 1)
+    return tuple(seeds)
 
 
 @command("list")
@@ -69,13 +99,48 @@ def list_experiments(name: str | None) -> None:
 
 @command("run", cls=SeveralValues)
 @experiment
-@selection
-@machine
+@option("--datasets", multiple=True, help="Datasets, or folders of images in --data.")
 @option(
-    "--features", type=PATH, multiple=True, help="Files of `prolip bench pack`, or .npz with x, y and text."
+    "--model",
+    "models",
+    multiple=True,
+    help="RN50, RN101, ViT-B/16, ViT-B/32 or any encoder.",
+    show_default="the paper's for its datasets, offline for others",
 )
-@flag("--dry-run", help="Print how many runs there are and how long they take, and run nothing.")
-def run(name: str, selection: Selection, machine: Machine, features: tuple[Path, ...], dry_run: bool) -> None:
+@option(
+    "--line",
+    "entries",
+    multiple=True,
+    help="Lines of `prolip bench list EXPERIMENT`, or any method, with options: prolip:lam=0.1:solver=adam.",
+)
+@option("--shots", multiple=True, callback=_shots, help="Shots: numbers, or `full`.")
+@option("--seeds", multiple=True, callback=_seeds, help="Seeds: numbers, or a range like 1-10.")
+@option("--views", type=POSITIVE, help="Views of each support image; the paper has 300.")
+@option("--template", "templates", multiple=True, help="Prompt to use instead of those of the lines.")
+@option(
+    "--validation",
+    type=click.Choice(["none", "shots", "min4", "split"]),
+    show_default="the experiment's",
+    help="Images to choose options on: none, N shots, min(N, 4) shots, or the validation split.",
+)
+@option("--features", type=PATH, multiple=True, help="Files .npz with x, y and text, in place of datasets.")
+@option("--data", type=PATH, default=".", help="Folder that holds the datasets' folders.")
+@results_file
+@option("--jobs", "-j", type=POSITIVE, show_default="one per core", help="Processes.")
+@option("--ray", metavar="ADDRESS", help="Run on a Ray cluster; `local` starts one here.")
+@device
+@features_store
+def run(
+    name: str,
+    features: tuple[Path, ...],
+    data: Path,
+    results: Path,
+    jobs: int | None,
+    ray: str | None,
+    device: str,
+    store: Path | None,
+    **selection: Any,
+) -> None:
     """Run an experiment. It can be stopped at any time; the next run continues it.
 
     $ prolip bench run validation_free --data ~/data
@@ -86,85 +151,26 @@ def run(name: str, selection: Selection, machine: Machine, features: tuple[Path,
     from prolip.features import FeatureStore
     from prolip.research.catalogue import find_experiment
     from prolip.research.running.plan import make_plan
+    from prolip.research.running.run import run_plan
     from prolip.research.running.source import Features, Images
 
     source: Source
     if features:
-        source = Features([existing(file) for file in features], machine.device)
+        source = Features([existing(file) for file in features], device)
     else:
-        source = Images(existing(machine.data), machine.device, FeatureStore(machine.store))
-    plan = make_plan(find_experiment(name), source, **selection.plan_options())
+        source = Images(existing(data), device, FeatureStore(store))
+    plan = make_plan(find_experiment(name), source, **selection)
     for missing, why in plan.unavailable.items():
         warn(f"skipped: {missing}, because {why}")
-    if dry_run:
-        _print_dry_run(plan, machine, source.has_images)
-    else:
-        _run(plan, source, machine)
-
-
-@command("pack", cls=SeveralValues)
-@experiment
-@selection
-@option("--data", type=PATH, default=".", help="Folder that holds the datasets' folders.")
-@option("--out", "-o", type=PATH, required=True, help="New folder for the files.")
-@device
-@features_store
-def write_features(
-    name: str, selection: Selection, data: Path, out: Path, device: str, store: Path | None
-) -> None:
-    """Write the features that an experiment needs, to run it elsewhere without images.
-
-    Features are float16, of one view unless --views says more: with ten, those of ImageNet take gigabytes.
-
-    $ prolip bench pack validation_free --model ViT-B/16 --data ~/data -o pack
-    $ prolip bench run validation_free --features pack/*
-    """
-    from prolip.core.errors import UsageError
-    from prolip.data.files import existing
-    from prolip.features import FeatureStore
-    from prolip.io.writing import write_folder
-    from prolip.research.catalogue import find_experiment
-    from prolip.research.running.plan import make_plan
-    from prolip.research.running.source import Images
-
-    if out.exists():
-        raise UsageError(f"{out} exists: name a new folder")
-    options = selection.plan_options()
-    source = Images(existing(data), device, FeatureStore(store))
-    plan = make_plan(find_experiment(name), source, **{**options, "views": options["views"] or 1})
-
-    def fill(draft: Path) -> None:
-        with bar("encoding") as drawn:
-            for encoding in source.encode(plan, _noted(drawn)):
-                encoding.write_into(draft)
-
-    write_folder(out, fill)
-    files = [file for file in out.iterdir() if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    if OUTPUT.get().json:
-        print_json({"pack": str(out), "datasets": list(plan.datasets), "bytes": size})
-    say(f"{len(files)} files, {size / 1e6:,.0f} MB: {out}")
-
-
-def _noted(drawn: Bar) -> Callable[[str, int, int], None]:
-    """Return a function that draws the progress of something with a name."""
-
-    def progress(what: str, done: int, total: int) -> None:
-        drawn.note(what)
-        drawn(done, total)
-
-    return progress
-
-
-def _run(plan: Plan, source: Source, machine: Machine) -> None:
-    """Run a plan, and print a summary and its table."""
-    from prolip.research.running.run import run_plan
-
-    name, results = plan.experiment.name, machine.results
+    say(f"{len(plan.runs)} runs on {', '.join(plan.datasets)}")
     with bar("encoding") as encoded:
         ran = encoded.beside("running", "runs")
 
-        def progress(counts: RunCounts) -> None:
+        def show_encoding(what: str, done: int, total: int) -> None:
+            encoded.note(what)
+            encoded(done, total)
+
+        def show_running(counts: RunCounts) -> None:
             ran.note(f"{counts.failed} failed" if counts.failed else "")
             ran(counts.done + counts.failed, counts.total)
 
@@ -172,11 +178,11 @@ def _run(plan: Plan, source: Source, machine: Machine) -> None:
             plan,
             source,
             results,
-            jobs=machine.jobs,
-            ray=machine.ray,
-            device=machine.device,
-            encoding=_noted(encoded),
-            progress=progress,
+            jobs=jobs,
+            ray=ray,
+            device=device,
+            encoding=show_encoding,
+            progress=show_running,
         )
     if OUTPUT.get().json:
         done = {"done": counts.done, "failed": counts.failed}
@@ -190,38 +196,16 @@ def _run(plan: Plan, source: Source, machine: Machine) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _print_dry_run(plan: Plan, machine: Machine, encodes: bool) -> None:
-    from prolip.io.environment import cores
-    from prolip.research.running.run import dry_run
-
-    workers = cores() if machine.jobs is None else machine.jobs
-    counts = dry_run(plan, machine.results, workers)
-    if OUTPUT.get().json:
-        print_json({"experiment": plan.experiment.name, **vars(counts)})
-        return
-    say(f"{counts.runs} runs, of which {counts.done} are done already")
-    if ahead := counts.runs - counts.done:
-        minutes = f"{counts.seconds / 60:,.0f} minutes on {workers} process{'es' * (workers > 1)}"
-        unknown = f"; for {counts.untimed} of them no similar run has been timed" * (counts.untimed > 0)
-        say(f"the other {ahead} take about {minutes}{unknown}")
-        if encodes:
-            say("encoding images that are not in the feature store takes additional time")
-
-
-against_option = option("--against", metavar="LINE", help="Show the paired difference to this line.")
-style_option = option(
+@command("table", json=False)
+@experiment
+@option(
     "--format",
     "style",
-    type=click.Choice(["text", "markdown", "latex", "csv"]),
+    type=click.Choice(["text", "latex", "csv"]),
     default="text",
     help="Format of the table.",
 )
-
-
-@command("table", json=False)
-@experiment
-@style_option
-@against_option
+@option("--against", metavar="LINE", help="Show the paired difference to this line.")
 @flag("--no-published", help="Leave out the published figures.")
 @flag("--per-dataset", help="Show each dataset by itself, where the table has columns of shots.")
 @results_file
@@ -233,21 +217,6 @@ def show_table(
     $ prolip bench table validation_free --format latex --no-published > table.tex
     """
     _print_table(_table(name, results, against, per_dataset), style, not no_published)
-
-
-@command("compare", json=False)
-@experiment
-@style_option
-@against_option
-@results_file
-def compare_lines(name: str, style: str, against: str | None, results: Path) -> None:
-    """Compare the lines of the last run over datasets: average rank, paired differences, Wilcoxon's test.
-
-    $ prolip bench compare validation_free --against prolip
-    """
-    from prolip.research.reporting.compare import compare
-
-    _print_table(compare(_results(name, results, against)), style)
 
 
 @command("rows", json=False)
@@ -323,7 +292,7 @@ def failures(name: str, results: Path) -> None:
     """Show the runs of the last plan that failed, with their tracebacks."""
     from dataclasses import asdict
 
-    failed = [(x.run, x.error) for x in _results(name, results).runs if x.error and x.result is None]
+    failed = [(one.run, one.error) for one in _results(name, results).runs if one.error]
     if OUTPUT.get().json:
         print_json([{"run": asdict(run), "error": error} for run, error in failed])
         return
@@ -347,8 +316,7 @@ bench = Group(
     """,
 )
 for subcommand in (
-    list_experiments, run, write_features, show_table, compare_lines, write_rows, plot, failures,
-    show_published,
+    list_experiments, run, show_table, write_rows, plot, failures, show_published,
 ):  # fmt: skip
     bench.add_command(subcommand)
 

@@ -43,7 +43,7 @@ class EncodedSplit:
         if views > len(self.x):
             raise InputError(f"the run needs {views} views, {len(self.x)} are encoded")
         x = self.x[:views, rows]
-        x = x.astype(np.float32) if x.dtype == np.float16 else x  # features of a pack
+        x = x.astype(np.float32) if x.dtype == np.float16 else x  # as files have them
         return x, np.array([self.labels[i] for i in chosen])
 
     def rows(self, chosen: Sequence[int]) -> Array:
@@ -76,7 +76,6 @@ class EncodedDataset:
     paired: bool = False
     # For ImageNet's variants: the label of each class among ImageNet's 1,000.
     imagenet_labels: tuple[int, ...] | None = None
-    title: str = ""  # for tables
     # For methods that train through a tower:
     encoder: str = ""  # the encoder's name
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the prompts behind `texts`

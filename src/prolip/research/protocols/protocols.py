@@ -1,12 +1,11 @@
 """The paper's protocols, on cached features. Each takes a dataset and a run, and returns its measurements.
 
-    few_shot         N shots to train, the whole test set to measure
-    base_to_new      trained on the first half of the classes, measured on each half
-    base_to_new_all  the same, each half measured among all classes
-    transfer         trained on one dataset, measured on it and on others (cross-dataset, domains)
-    test_time        the same, and each test image is predicted after a step on views of itself
-    timing           seconds of a fit, or of a step at test time; nothing is predicted
-    manifold         features of the test images before and after training, in two dimensions
+    few_shot     N shots to train, the whole test set to measure
+    base_to_new  trained on the first half of the classes, measured on each half
+    transfer     trained on one dataset, measured on it and on others (cross-dataset, domains)
+    test_time    the same, and each test image is predicted after a step on views of itself
+    timing       seconds of a fit, or of a step at test time; nothing is predicted
+    manifold     features of the test images before and after training, in two dimensions
 
 few_shot chooses options on no images ("none"), on N validation shots ("shots", the paper's), on min(N, 4)
 ("min4", CoOp's), or on the whole validation split ("split", Tip-Adapter's): `Run.validation`.
@@ -30,10 +29,12 @@ from prolip.evaluate import metrics
 from prolip.research.protocols.encoded_dataset import EncodedDataset
 from prolip.research.protocols.manifold import manifold
 from prolip.research.protocols.run import Run
+from prolip.research.towers.test_time import TPT, TestTime, TestTimeProLIP, adapt_images, encode_views
 
 Measurements = dict[str, Any]
 Protocol = Callable[..., Measurements]  # of a dataset, a run, and where it has any its targets
 TIMED_IMAGES = 16
+PROLIP_STEP = TestTimeProLIP()
 
 
 def few_shot(dataset: EncodedDataset, run: Run) -> Measurements:
@@ -78,15 +79,6 @@ def base_to_new(dataset: EncodedDataset, run: Run) -> Measurements:
     return {"base": base, "new": new, "harmonic": harmonic_mean(base, new), **_report(fitted)}
 
 
-def base_to_new_among_all(dataset: EncodedDataset, run: Run) -> Measurements:
-    """Measure accuracy among all classes, on base and on new ones: the fit has the names of both."""
-    fitted = _fit(dataset, run)
-    x, y = dataset.test_split(fitted)
-    correct, in_base = fitted.predict(x) == y, y < base_classes(len(dataset.classes))
-    base, new = float(correct[in_base].mean()), float(correct[~in_base].mean())
-    return {"base": base, "new": new, "harmonic": harmonic_mean(base, new), **_report(fitted)}
-
-
 def transfer(dataset: EncodedDataset, run: Run, targets: Sequence[EncodedDataset] = ()) -> Measurements:
     """Measure accuracy on the source's test set, and on each target."""
     fitted = _fit(dataset, run)
@@ -105,18 +97,13 @@ def adapt_at_test_time(
     dataset: EncodedDataset,
     run: Run,
     targets: Sequence[EncodedDataset] = (),
-    method: str = "prolip",
-    views: int = 64,
+    step: TestTime = PROLIP_STEP,
 ) -> Measurements:
     """Measure accuracy on the source and each target, with test-time adaptation to every test image.
 
-    The steps start from zero-shot, or from a method trained on the source; "prolip" steps on the projection,
-    "tpt" on the words of the prompt. `views` is the number of views of each test image, the centre included.
+    The steps start from zero-shot, or from a method trained on the source.
     """
-    from prolip.research.towers.test_time import adapt_images, create
-
     encoder, fitted = dataset.load_encoder(), _fit(dataset, run)
-    step = create(method, views=views)
     found = {}
     for data in (dataset, *targets):
         start = fitted if data is dataset else fitted.with_text(data.text(run.template))
@@ -131,11 +118,9 @@ def time_fit(dataset: EncodedDataset, run: Run) -> Measurements:
     return {"seconds": min(run.create().fit(task).report["seconds"] for _ in range(3))}
 
 
-def time_step(dataset: EncodedDataset, run: Run, method: str = "prolip", views: int = 64) -> Measurements:
+def time_step(dataset: EncodedDataset, run: Run, step: TestTime = PROLIP_STEP) -> Measurements:
     """Measure the seconds of test-time adaptation for an image, after its views went through the tower."""
-    from prolip.research.towers.test_time import create, encode_views
-
-    encoder, fitted, step = dataset.load_encoder(), _fit(dataset, run), create(method, views=views)
+    encoder, fitted = dataset.load_encoder(), _fit(dataset, run)
     reader, x = encode_views(encoder, fitted, dataset.paths["test"][:TIMED_IMAGES], step)
     step.logits(x, fitted, reader)  # the first call also compiles and allocates
     started = time.perf_counter()
@@ -204,12 +189,11 @@ def _report(fitted: Fitted) -> Measurements:
 PROTOCOLS: dict[str, Protocol] = {
     "few_shot": few_shot,
     "base_to_new": base_to_new,
-    "base_to_new_all": base_to_new_among_all,
     "transfer": transfer,
-    "test_time_prolip": partial(adapt_at_test_time, method="prolip"),
-    "test_time_tpt": partial(adapt_at_test_time, method="tpt"),
+    "test_time_prolip": adapt_at_test_time,
+    "test_time_tpt": partial(adapt_at_test_time, step=TPT()),
     "timing": time_fit,
     "timing_prolip": time_step,
-    "timing_tpt": partial(time_step, method="tpt"),
+    "timing_tpt": partial(time_step, step=TPT()),
     "manifold": manifold,
 }

@@ -54,11 +54,6 @@ class Run:
         """Return the fields that decide the result; equal runs have equal JSON."""
         return json.dumps({**asdict(self), "entry": "", "model": ""}, sort_keys=True)
 
-    @classmethod
-    def from_json(cls, text: str) -> Run:
-        """Restore a run from `to_json`."""
-        return cls(**lists_to_tuples(json.loads(text)))
-
     def create(self, **options: Any) -> methods.Method:
         """Create the method with its options."""
         options = {**self.options, **options}
@@ -99,7 +94,7 @@ class Run:
             held_out = None if val is None else val.labels
             shots = self.shots or 0
             return Draw(*sample_train_val(labels, held_out, shots, self.seed, paired, self.validation))
-        if self.protocol in ("base_to_new", "base_to_new_all"):
+        if self.protocol == "base_to_new":
             classes = len(dataset.classes)
             return Draw(sample_base_support(labels, classes, self.shots, self.seed, paired))
         return Draw(sample_support(labels, self.shots, self.seed, paired))

@@ -23,17 +23,15 @@ from prolip.research.places import find
 from prolip.research.reporting.layouts import ECE, GROUP, LAYOUTS, Layout
 from prolip.research.reporting.results import Results, shots_name, title_of
 
-LOWER_IS_BETTER = (ECE, "rank")
-FORMATS = ("text", "markdown", "latex", "csv")
+FORMATS = ("text", "latex", "csv")
 _MARKS = {
     "text": ("", "{}", "{}", "{}"),
-    "markdown": ("&nbsp;&nbsp;", "**{}**", "<u>{}</u>", "*{}*"),
     "latex": (r"\quad ", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}"),
 }  # what comes before lines below a line; the best, the second best, and what is not measured
 
 _COLUMNS = (
     "group", "label", "entry", "column", "mean", "std", "missing", "gain", "interval", "gain_missing",
-    "published", "published_std", "difference", "why", "digits",
+    "published", "published_std", "difference", "why",
 )  # fmt: skip
 
 
@@ -60,20 +58,17 @@ class Table:
         return [*self.notes, *(f"[{number}] not compared: {why}" for why, number in reasons)]
 
     def render(self, style: str, with_published: bool = True, width: int | None = None) -> str:
-        """Format the table as "text" (of this width), "markdown", "latex" or "csv"."""
+        """Format the table as "text" (of this width), "latex" or "csv"."""
         if style not in FORMATS:
             raise UnknownNameError("format", style, FORMATS)
         if style == "csv":
             return self._csv(with_published)
         frame = self.frame(style, with_published)
         notes = self.footnotes(with_published)
-        if style == "markdown":
-            body = str(frame.to_markdown(index=False, disable_numparse=True, colalign=_alignment(frame)))
-            return f"**{self.title}** ({self.unit})\n\n{body}\n\n" + "".join(f"- {note}\n" for note in notes)
         if style == "latex":
             latex: str = frame.rename(columns=_tex).to_latex(
                 index=False, escape=False, caption=f"{_tex(self.title)}, {_tex(self.unit)}.",
-                column_format="".join("l" if side == "left" else "r" for side in _alignment(frame)),
+                column_format="".join("r" if str(name).strip() else "l" for name in frame),
             )  # fmt: skip
             return "".join(f"% {note}\n" for note in notes) + latex
         names = [name for name in ("", " ") if name in frame]
@@ -122,9 +117,8 @@ class Table:
 
     def _mark(self, style: str, cell: Any, place: int | None) -> str:
         if math.isnan(cell.mean):
-            return "-" if math.isnan(cell.gain) or self.against else self._gain(style, cell)
-        digits = self.digits if math.isnan(cell.digits) else int(cell.digits)
-        text = _number(style, cell.mean, cell.std, digits) + "*" * (cell.missing > 0)
+            return "-"
+        text = _number(style, cell.mean, cell.std, self.digits) + "*" * (cell.missing > 0)
         return _MARKS[style][1 + place].format(text) if place is not None else text
 
     def _gain(self, style: str, cell: Any) -> str:
@@ -138,7 +132,7 @@ class Table:
         frame = self.cells.assign(why=self.cells["why"].map("; ".join))
         if not with_published:
             frame = frame.drop(columns=["published", "published_std", "difference", "why"])
-        text: str = frame.drop(columns="digits").to_csv(index=False, float_format="%.4f")
+        text: str = frame.to_csv(index=False, float_format="%.4f")
         return text
 
 
@@ -275,7 +269,7 @@ def _notes(results: Results, columns: set[str]) -> Iterator[str]:
     if waiting := sum(one.result is None and one.error is None for one in results.runs):
         yield f"* {waiting} of {len(results.runs)} runs are not done yet"
     for entry in results.entries:
-        failed = [one for one in results.runs if one.run.entry == entry.key and one.error and not one.result]
+        failed = [one for one in results.runs if one.run.entry == entry.key and one.error]
         if failed:
             last = (failed[-1].error or "").strip().splitlines() or ["?"]
             yield f"{entry.label}: {len(failed)} runs failed, like: {last[-1]}"
@@ -302,8 +296,8 @@ def _ranked(cells: pd.DataFrame) -> dict[int, int]:
     places: dict[int, int] = {}
     finished = cells[(cells["missing"] == 0) & cells["mean"].notna()]
     for column, group in finished.groupby("column", sort=False):
-        if len(cells["label"].unique()) > 1 and column not in ("better on", "p"):
-            ranks = group["mean"].round(2).rank(method="dense", ascending=column in LOWER_IS_BETTER)
+        if len(cells["label"].unique()) > 1:
+            ranks = group["mean"].round(2).rank(method="dense", ascending=column == ECE)
             places |= {index: int(rank) - 1 for index, rank in ranks.items() if rank <= 2}
     return places
 
@@ -315,12 +309,8 @@ def _number(style: str, value: float, deviation: float, digits: int, sign: str =
     return f"{value:{sign}.{digits}f}" + ("" if math.isnan(deviation) else f"{mark}{deviation:.{digits}f}")
 
 
-def _alignment(frame: pd.DataFrame) -> tuple[str, ...]:
-    return tuple("right" if str(name).strip() else "left" for name in frame.columns)
-
-
 def _escape(style: str, text: str) -> str:
-    return _tex(text) if style == "latex" else text.replace("|", "\\|") if style == "markdown" else text
+    return _tex(text) if style == "latex" else text
 
 
 _TEX = {c: rf"\{c}" for c in "%&#_{}$"} | {"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}"}

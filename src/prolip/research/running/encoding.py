@@ -1,13 +1,10 @@
-"""An encoded dataset as one safetensors file of float16 features, which every process maps into memory.
-
-The file in the cache folder and the file of a pack are the same, but for the places of the images.
-"""
+"""An encoded dataset as one safetensors file of float16 features, which every process maps into memory."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +18,7 @@ from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run, lists_to_tuples
 
-_PLAIN = ("name", "title", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
+_PLAIN = ("name", "classes", "scale", "paired", "imagenet_labels", "encoder", "templates", "paths")
 _DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U8": "u1"}
 
 
@@ -95,12 +92,6 @@ class Encoding:
         if not path.is_file():
             self.write(path)
         return path
-
-    def write_into(self, pack: Path) -> None:
-        """Write it into a folder, without the places of the images, which other machines lack."""
-        encoder, area, name = self.place
-        file = portable_name(f"{name}-{encoder}{'' if area == 0.5 else f'-{area:g}'}.safetensors")
-        replace(self, dataset=replace(self.dataset, encoder="", paths={})).write(pack / file)
 
     def write(self, path: Path) -> None:
         """Write it as a safetensors file, atomically."""

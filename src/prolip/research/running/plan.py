@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prolip import methods
 from prolip.core.errors import InputError, ProlipError, UnknownNameError, UsageError, check_name
+from prolip.data import as_templates
 from prolip.data.sampling import VALIDATION_RULES
 from prolip.research.catalogue.experiment import Entry, Experiment, Options
 from prolip.research.catalogue.published import BACKBONES
@@ -31,7 +32,7 @@ class Plan:
     shots: tuple[int | None, ...]  # None is all the data
     seeds: tuple[int, ...]
     views: int
-    templates: tuple[str, ...] = ()  # instead of each dataset's own
+    templates: tuple[str, ...] = ()  # instead of those of the datasets and entries
     unavailable: dict[str, str] = dataclasses.field(default_factory=dict)  # entries that cannot run, and why
     incomplete: dict[str, str] = dataclasses.field(default_factory=dict)  # datasets that lack images, and how
     runs: tuple[Run, ...] = ()  # in the order of the entries
@@ -85,8 +86,6 @@ def make_plan(
     views = views or int(defaults.get("views", experiment.views))
     experiment = _with_validation(experiment, validation)
     experiment = dataclasses.replace(experiment, entries=tuple(_select_entries(experiment, entries)))
-    if templates:
-        _check_templates(experiment)
     runnable, unavailable = _runnable(experiment, source, views)
     plan = Plan(
         dataclasses.replace(experiment, entries=runnable),
@@ -95,7 +94,7 @@ def make_plan(
         tuple(dict.fromkeys(shots)) or experiment.shots,
         tuple(dict.fromkeys(seeds)) or experiment.seeds,
         views,
-        tuple(templates),
+        as_templates(list(templates)) if templates else (),
         unavailable,
     )
     runs = tuple(run for model in plan.models for entry in runnable for run in _runs(plan, entry, model))
@@ -111,16 +110,6 @@ def _with_validation(experiment: Experiment, validation: str | None) -> Experime
     if validation != "none" and experiment.protocol != "few_shot":
         raise UsageError(f'{experiment.name} has no validation images: leave out validation="{validation}"')
     return dataclasses.replace(experiment, validation=validation)
-
-
-def _check_templates(experiment: Experiment) -> None:
-    """Refuse other templates where an entry has a set of its own, which they would not reach."""
-    fixed = [entry.label for entry in experiment.entries if (entry.template or experiment.template) != "own"]
-    if fixed:
-        raise UsageError(
-            f"other templates do not reach {', '.join(fixed)}, whose programs have their own: leave out "
-            "templates, or name other entries"
-        )
 
 
 def _runnable(experiment: Experiment, source: Source, views: int) -> tuple[tuple[Entry, ...], dict[str, str]]:

@@ -26,16 +26,13 @@ _TOWER_LIBRARIES = ("torch", "torchvision", "open_clip_torch", "timm", "transfor
 
 def result_key(run: Run, inputs: str) -> str:
     """Return the SHA-256 of the run, the code, the libraries, and a digest of the inputs."""
-    return hashlib.sha256(f"{run.to_json()}\n{code_version(run)}\n{inputs}".encode()).hexdigest()
-
-
-def code_version(run: Run) -> str:
-    """Return a digest of the sources and libraries that decide a run's result."""
-    return _version(run.method, run.runs_tower)
+    code = code_version(run.method, run.runs_tower)
+    return hashlib.sha256(f"{run.to_json()}\n{code}\n{inputs}".encode()).hexdigest()
 
 
 @functools.cache
-def _version(method: str, tower: bool) -> str:
+def code_version(method: str, tower: bool) -> str:
+    """Return a digest of the sources and libraries that decide the results of a method."""
     digest = hashlib.sha256(f"{platform.machine()} {platform.python_version_tuple()[:2]}".encode())
     modules = {methods.get(name).__module__ for name in (method, *method.split("+"))}
     for name, code in sorted(_imported({_PROTOCOLS, *modules}, () if tower else _TOWERS).items()):

@@ -19,14 +19,10 @@ from prolip.core.errors import ProlipError
 from prolip.io.sqlite import open_database
 from prolip.research.protocols.run import Run
 from prolip.research.running.plan import Plan
-from prolip.research.running.result_key import code_version
 
 _SCHEMA = """
-PRAGMA user_version = 7;
-CREATE TABLE results (
-    key TEXT PRIMARY KEY, run TEXT NOT NULL, code TEXT NOT NULL, result TEXT NOT NULL, seconds REAL NOT NULL
-);
-CREATE TABLE failures (key TEXT PRIMARY KEY, error TEXT NOT NULL);
+PRAGMA user_version = 8;
+CREATE TABLE results (key TEXT PRIMARY KEY, run TEXT NOT NULL, result TEXT, error TEXT);
 CREATE TABLE plans (
     id INTEGER PRIMARY KEY, experiment TEXT NOT NULL, plan TEXT NOT NULL, keys TEXT NOT NULL
 );
@@ -62,22 +58,21 @@ class ResultStore:
         with self._translate_errors(), self._db:
             self._db.execute("INSERT INTO plans (experiment, plan, keys) VALUES (?, ?, ?)", row)
 
-    def add_result(self, key: str, run: Run, result: dict[str, Any], seconds: float) -> None:
-        """Store the result of a run; one that exists is not changed."""
-        row = key, run.to_json(), code_version(run), json.dumps(result), seconds
+    def add_result(self, key: str, run: Run, result: dict[str, Any] | None, error: str | None) -> None:
+        """Store the result of a run, or why it failed; a result that exists is not changed."""
+        row = key, run.to_json(), None if result is None else json.dumps(result), error
+        insert = (
+            "INSERT INTO results VALUES (?, ?, ?, ?) ON CONFLICT (key) "
+            "DO UPDATE SET result = excluded.result, error = excluded.error WHERE result IS NULL"
+        )
         with self._translate_errors(), self._db:
-            self._db.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?)", row)
-            self._db.execute("DELETE FROM failures WHERE key = ?", (key,))
+            self._db.execute(insert, row)
 
-    def add_failure(self, key: str, error: str) -> None:
-        """Store why a run failed."""
-        with self._translate_errors(), self._db:
-            self._db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?)", (key, error))
-
-    def known(self, keys: Sequence[str]) -> set[str]:
-        """Return which of these keys have a result."""
+    def known(self) -> set[str]:
+        """Return the keys that have a result."""
         with self._translate_errors():
-            return {*keys} & {key for (key,) in self._db.execute("SELECT key FROM results")}
+            rows = self._db.execute("SELECT key FROM results WHERE result IS NOT NULL")
+            return {key for (key,) in rows}
 
     def last_plan(self, experiment: str) -> tuple[Plan, list[RunResult]] | None:
         """Return the newest plan of an experiment, and the results of its runs, in its order."""
@@ -86,19 +81,14 @@ class ResultStore:
             stored = self._db.execute(newest, (experiment,)).fetchone()
             if stored is None:
                 return None
-            results = dict(self._db.execute("SELECT key, result FROM results"))
-            errors = dict(self._db.execute("SELECT key, error FROM failures"))
+            rows = self._db.execute("SELECT key, result, error FROM results")
+            results = {key: (result, error) for key, result, error in rows}
         plan = Plan.from_json(json.loads(stored[0]))
         runs = []
         for run, key in zip(plan.runs, json.loads(stored[1]), strict=True):
-            result = json.loads(results[key]) if key in results else None
-            runs.append(RunResult(run, result, errors.get(key)))
+            result, error = results.get(key, (None, None))
+            runs.append(RunResult(run, None if result is None else json.loads(result), error))
         return plan, runs
-
-    def timings(self) -> list[tuple[str, str, float]]:
-        """Return every run that is done, as JSON, with the version of its code and its seconds."""
-        with self._translate_errors():
-            return self._db.execute("SELECT run, code, seconds FROM results").fetchall()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

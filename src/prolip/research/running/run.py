@@ -1,9 +1,8 @@
-"""Run a plan: encode what it needs, store it, run what is not done. Or estimate what that would take."""
+"""Run a plan: encode what it needs, store it, run what is not done."""
 
 from __future__ import annotations
 
 import functools
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from prolip.research.protocols.protocols import PROTOCOLS
 from prolip.research.protocols.run import Run
 from prolip.research.running.encoding import Encoding, Place, read_encoding
 from prolip.research.running.plan import Plan
-from prolip.research.running.result_key import code_version, result_key
+from prolip.research.running.result_key import result_key
 from prolip.research.running.result_store import ResultStore
 from prolip.research.running.source import EncodingProgress, Source
 from prolip.solvers.threads import single_thread
@@ -52,12 +51,11 @@ class Job(NamedTuple):
 
 
 class JobResult(NamedTuple):
-    """The result of a job, or the error that ended it, and its seconds."""
+    """The result of a job, or the error that ended it."""
 
     key: str
     result: dict[str, Any] | None
     error: str | None
-    seconds: float
 
 
 def run_plan(
@@ -109,18 +107,14 @@ def run_jobs(
     """
     unique = {job.key: job for job in jobs}
     turns = {seed: turn for turn, seed in enumerate(dict.fromkeys(job.run.seed for job in jobs))}
-    known = store.known(list(unique))
-    done, failed = len(known), 0
-    waiting = sorted((unique[key] for key in unique.keys() - known), key=lambda job: turns[job.run.seed])
-    counts = RunCounts(done, failed, len(unique))
+    known = store.known()
+    waiting = [job for key, job in unique.items() if key not in known]
+    waiting.sort(key=lambda job: turns[job.run.seed])
+    counts = RunCounts(len(unique) - len(waiting), 0, len(unique))
     for outcome in pool.imap_unordered(execute_job, waiting):
-        if outcome.result is not None:
-            store.add_result(outcome.key, unique[outcome.key].run, outcome.result, outcome.seconds)
-            done += 1
-        else:
-            store.add_failure(outcome.key, outcome.error or "")
-            failed += 1
-        counts = RunCounts(done, failed, len(unique))
+        store.add_result(outcome.key, unique[outcome.key].run, outcome.result, outcome.error)
+        failed = outcome.result is None
+        counts = RunCounts(counts.done + (not failed), counts.failed + failed, counts.total)
         if progress is not None:
             progress(counts)
     return counts
@@ -128,7 +122,6 @@ def run_jobs(
 
 def execute_job(job: Job) -> JobResult:
     """Execute a run; errors become part of the result."""
-    started = time.perf_counter()
     try:
         if job.run.runs_tower:
             require("torch", "torch").set_num_threads(1)
@@ -137,12 +130,11 @@ def execute_job(job: Job) -> JobResult:
         with single_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the result says so
             arguments = [targets] if targets else []
-            result, error = protocol(source, job.run, *arguments), None
+            return JobResult(job.key, protocol(source, job.run, *arguments), None)
     except ProlipError as wrong:  # the message is enough
-        result, error = None, f"{type(wrong).__name__}: {wrong}"
+        return JobResult(job.key, None, f"{type(wrong).__name__}: {wrong}")
     except Exception:
-        result, error = None, traceback.format_exc()
-    return JobResult(job.key, result, error, time.perf_counter() - started)
+        return JobResult(job.key, None, traceback.format_exc())
 
 
 @functools.lru_cache(maxsize=_OPEN_FILES)
@@ -164,36 +156,3 @@ def missing_images(datasets: Sequence[EncodedDataset]) -> dict[str, str]:
             if wrong:
                 incomplete[dataset.name] = ", ".join(wrong)
     return incomplete
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """What a run would take: its runs, those that are done, and seconds for the others without encoding.
-
-    `untimed` is the number of runs whose time is not known, because none that differs in the seed alone has
-    been timed.
-    """
-
-    runs: int
-    done: int
-    seconds: float
-    untimed: int
-
-
-def dry_run(plan: Plan, results: Path, workers: int) -> DryRun:
-    """Estimate what a run would take, without running, encoding or writing anything.
-
-    A run counts as done if it is, with this code; whether its images are the same shows when it is run.
-    """
-    timed: list[tuple[str, str, float]] = []
-    if results.is_file():
-        with ResultStore(results, reading=True) as store:
-            timed = store.timings()
-    seconds: dict[str, list[float]] = {}
-    for text, _, taken in timed:
-        seconds.setdefault(replace(Run.from_json(text), seed=0).to_json(), []).append(taken)
-    done, runs = {(run, code) for run, code, _ in timed}, {run.to_json(): run for run in plan.runs}
-    ahead = [run for text, run in runs.items() if (text, code_version(run)) not in done]
-    alike = [seconds.get(replace(run, seed=0).to_json(), []) for run in ahead]
-    total = sum(sum(times) / len(times) for times in alike if times)
-    return DryRun(len(runs), len(runs) - len(ahead), total / max(1, workers), alike.count([]))

@@ -1,4 +1,4 @@
-"""Where the features of an experiment come from: images, files of features, or arrays of one's own.
+"""Where the features of an experiment come from: images, or arrays of one's own.
 
 Only drawn images are encoded: of a training split, the images of the support sets.
 """
@@ -23,7 +23,6 @@ from prolip.data.templates import DEFAULT
 from prolip.encoders import Encoder
 from prolip.features import FeatureStore, extract
 from prolip.research.catalogue.experiment import Experiment
-from prolip.research.catalogue.published import paper_model
 from prolip.research.datasets import DATASETS, Benchmark, find_dataset, read_dataset
 from prolip.research.datasets.features import FeatureDataset
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
@@ -112,39 +111,27 @@ class Images(Source):
 
 
 class Features(Source):
-    """Files of features of `prolip bench pack`, and arrays of one's own.
-
-    An encoder reads the names of the classes of arrays that have no text.
-    """
+    """Arrays of one's own, or .npz files of them; an encoder reads the names of classes without text."""
 
     def __init__(self, features: Sequence[Path | FeatureDataset], device: str = "auto") -> None:
         self.device = device
-        self.arrays: dict[str, FeatureDataset] = {}
-        self.files: dict[Place, tuple[Encoding, Path]] = {}
-        for item in features:
-            if isinstance(item, Path) and item.suffix == ".safetensors":
-                encoding = read_encoding(item)
-                self.files[encoding.place] = encoding, item.resolve()
-            else:
-                dataset = item if isinstance(item, FeatureDataset) else FeatureDataset.read(item)
-                self.arrays[dataset.name] = dataset
-        if len(self.arrays) + len(self.files) < len(features):
+        datasets = [
+            item if isinstance(item, FeatureDataset) else FeatureDataset.read(item) for item in features
+        ]
+        self.arrays = {dataset.name: dataset for dataset in datasets}
+        if len(self.arrays) < len(datasets):
             raise UsageError("two datasets of features have the same name: rename one")
-        self.names = dict.fromkeys((*self.arrays, *(place.dataset for place in self.files)))
 
     def select(self, experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
         """Return all of them, or those that are named; a transfer begins with the first."""
         for name in names:
-            check_name("dataset", name, self.names)
-        return tuple(names) or tuple(self.names)
+            check_name("dataset", name, self.arrays)
+        return tuple(names) or tuple(self.arrays)
 
     def defaults(self, experiment: Experiment, datasets: Sequence[str]) -> dict[str, Any]:
-        """Return the encoders of the files, and as many views as every dataset has."""
-        encodings = [encoding for place, (encoding, _) in self.files.items() if place.dataset in datasets]
-        views = [len(np.asarray(self.arrays[name].x)) for name in datasets if name in self.arrays]
-        views += [len(x.dataset.splits["train"].x) for x in encodings if "train" in x.dataset.splits]
-        models = dict.fromkeys(paper_model(x.place.encoder) or x.place.encoder for x in encodings)
-        return {"models": tuple(models) or (OWN,), "views": min([experiment.views, *views])}
+        """Return no encoder, and as many views as every dataset has."""
+        views = [len(np.asarray(self.arrays[name].x)) for name in datasets]
+        return {"models": (OWN,), "views": min(experiment.views, *views)}
 
     def open(
         self, plan: Plan, progress: EncodingProgress | None = None
@@ -154,16 +141,8 @@ class Features(Source):
             raise UsageError("features have their texts already: leave out templates")
         opened = {}
         for place, runs in runs_of_places(plan).items():
-            if place.dataset in self.arrays:
-                path = _from_arrays(self.arrays[place.dataset], place, runs, self.device).in_cache()
-                opened[place] = read_encoding(path), path
-            elif place in self.files:
-                opened[place] = self.files[place]
-            else:
-                raise InputError(
-                    f"there are no features of {place.dataset} by {place.encoder} with crops of "
-                    f"{place.view_area:g} and more: write a pack with these options"
-                )
+            path = _from_arrays(self.arrays[place.dataset], place, runs, self.device).in_cache()
+            opened[place] = read_encoding(path), path
         return opened
 
 
@@ -183,9 +162,7 @@ def _from_arrays(dataset: FeatureDataset, place: Place, runs: Sequence[Run], dev
     if text is None:
         text = replace(encoders.load(place.encoder, device).text(list(classes), DEFAULT), classes=classes)
     texts = {run.template: text for run in runs}
-    encoded = EncodedDataset(
-        dataset.name, classes, dataset.head, dataset.scale, texts, splits, title=dataset.name
-    )
+    encoded = EncodedDataset(dataset.name, classes, dataset.head, dataset.scale, texts, splits)
     origin = json.dumps([OWN, place.encoder if dataset.text is None else "", dataset.scale])
     return Encoding(place, encoded, hashes, origin)
 
@@ -215,7 +192,6 @@ def _encode(
         splits,
         benchmark.name in PAIRED,
         benchmark.imagenet_labels,
-        benchmark.title,
         encoder.name,
     )
     crops = encoder.with_preprocess(replace(encoder.preprocess, view_area=place.view_area))
@@ -237,9 +213,10 @@ def _encode(
             x, digests = encoded.features, encoded.hashes
         splits[split] = EncodedSplit(images.labels, x, np.array(indices, np.int64))
         hashes[split] = _first_bytes(digests)
-    prompts = {name: benchmark.prompts(name) for name in sorted({run.template for run in runs})}
-    if templates and "own" in prompts:
-        prompts["own"] = benchmark.names, templates
+    prompts = {
+        name: (benchmark.names, templates) if templates else benchmark.prompts(name)
+        for name in sorted({run.template for run in runs})
+    }
     dataset = replace(
         dataset,
         texts={name: encoder.text(*words) for name, words in prompts.items()},

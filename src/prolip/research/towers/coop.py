@@ -55,6 +55,8 @@ from prolip.core import Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.core.errors import check_name
+from prolip.encoders import Encoder
+from prolip.evaluate.metrics import accuracy
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
 from prolip.research.towers.prompt_tuning import (
@@ -64,7 +66,7 @@ from prolip.research.towers.prompt_tuning import (
     start_context,
     teacher_rows,
 )
-from prolip.research.towers.tower_method import ImageViews, TowerFitted, TowerTask, accuracy
+from prolip.research.towers.tower_method import TowerFitted, TowerTask
 from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
@@ -115,15 +117,18 @@ class CoOp(PromptTuning):
             steps = replace(steps, epochs=epochs, **plain)  # type: ignore[arg-type]
         return steps
 
+    def uses_validation(self) -> bool:
+        """Return True: a validation set chooses the best epoch."""
+        return True
+
     def solve(self, task: Task, context: FitContext) -> TowerFitted:
         """Learn the context on embeddings of images."""
         problem, validation, score = self.problem(task), context.validation, None
         if validation is not None:
-            held_out = to_torch(self.embed_held_out(problem, validation), problem.labels.device)
+            held_out = to_torch(self.embeddings(problem.encoder, validation)[0], problem.encoder.device)
             score = lambda: accuracy(self.logits(problem, problem.prompts, held_out), validation.y)  # noqa: E731
-        with problem.views:
-            loss = partial(self.loss, problem)
-            figures = self.train(problem.task, problem.trained, loss, context.progress, score)
+        loss = partial(self.loss, problem)
+        figures = self.train(problem.task, problem.trained, loss, context.progress, score)
         return replace(self.fitted(problem, task.text), report=figures)
 
     def problem(self, task: Task) -> ContextProblem:
@@ -135,8 +140,10 @@ class CoOp(PromptTuning):
         prompts = layout.prompts(encoder, names, towers)
         arrays = task.y, teacher_rows(task, getattr(self, "teacher", None))
         labels, teacher = (to_torch(array, encoder.device) for array in arrays)
-        trained, views = self.parameters_from(start, task), self.views(task)
-        return ContextProblem(task, layout, prompts, trained, views, labels, teacher)
+        trained, images, views = self.parameters_from(start, task), self.image_encoder(encoder), None
+        if self.view_area is None:
+            views = to_torch(self.embeddings(images, task), encoder.device)
+        return ContextProblem(task, layout, prompts, trained, labels, teacher, images, views)
 
     def parameters_from(self, start: Tensor, task: TowerTask) -> dict[str, nn.Parameter]:
         """Return what is trained: the context, from these words [M, De]."""
@@ -144,13 +151,24 @@ class CoOp(PromptTuning):
 
         return {"context": nn.Parameter(start.clone())}
 
-    def views(self, task: TowerTask) -> ImageViews:
-        """Return the embeddings to train on, of unit length."""
-        return ImageViews(task, task.encoder, lambda x: unit_rows(task.linear(x)), self.view_area, self.seed)
+    def image_encoder(self, encoder: Encoder) -> Encoder:
+        """Return the encoder of images: that of the task, or one of its local features."""
+        return encoder
 
-    def embed_held_out(self, problem: ContextProblem, validation: Task) -> Array:
-        """Return the embeddings of a validation set."""
-        return problem.views.embed(validation.x[0])
+    def embeddings(self, encoder: Encoder, task: Task) -> Array:
+        """Return the embeddings [V, n, ...] of the views of a task."""
+        return self.embed(encoder, task.x)
+
+    def embed(self, encoder: Encoder, x: Array) -> Array:
+        """Return embeddings of features."""
+        return unit_rows(encoder.head(x))
+
+    def batch_embeddings(self, problem: ContextProblem, batch: Batch) -> Tensor:
+        """Return the embeddings [B, ...] of a step's images: of a cached view, or of new crops."""
+        if problem.views is not None:
+            return problem.views[batch.epoch % len(problem.views), batch.images]
+        x = problem.encoder.encode(batch.pixels)
+        return to_torch(self.embed(problem.encoder, x), problem.encoder.device)
 
     def rows(self, problem: ContextProblem, prompts: Prompts) -> Any:
         """Return what stands for the classes of these prompts: text rows [K, D]."""
@@ -178,7 +196,7 @@ class CoOp(PromptTuning):
         """Compute the cross-entropy of a batch against the `rows` of classes."""
         from torch.nn.functional import cross_entropy
 
-        logits = self.scores(problem, rows, problem.views.of(batch))
+        logits = self.scores(problem, rows, self.batch_embeddings(problem, batch))
         return cross_entropy(logits, problem.labels[batch.images])
 
     def fitted(self, problem: ContextProblem, text: Text) -> TowerFitted:
@@ -191,13 +209,13 @@ class CoOp(PromptTuning):
 
     def fitted_by_scores(self, problem: ContextProblem, text: Text) -> TowerFitted:
         """Return the model of these classes, where it is more than text rows."""
-        task, views, prompts = problem.task, problem.views, problem.prompts_of(text)
+        task, encoder, prompts = problem.task, problem.encoder, problem.prompts_of(text)
 
         def scores(x: Array) -> Array:
-            return self.logits(problem, prompts, to_torch(views.embed(x), problem.labels.device))
+            return self.logits(problem, prompts, to_torch(self.embed(encoder, x), encoder.device))
 
         for_text = partial(self.fitted_by_scores, problem)
-        return TowerFitted(task.linear, text, task.scale, for_text, views.encoder, scores)
+        return TowerFitted(task.linear, text, task.scale, for_text, encoder, scores)
 
 
 @register
@@ -259,7 +277,7 @@ class ProGrad(CoOp):
         from torch.nn.functional import cross_entropy
 
         late = self.late_conflict is not None and problem.task.shots >= 8
-        z, context = problem.views.of(batch), problem.context
+        z, context = self.batch_embeddings(problem, batch), problem.context
         logits = self.scores(problem, self.rows(problem, problem.prompts), z)
         loss = cross_entropy(logits, problem.labels[batch.images])
         soft_labels = self.scores(problem, problem.teacher, z).softmax(dim=1)
@@ -293,9 +311,10 @@ class ContextProblem:
     layout: Layout  # to build the same prompts with other class names
     prompts: Prompts
     trained: dict[str, nn.Parameter]  # the context [M, De], and more where a method has more
-    views: ImageViews
     labels: Tensor
     teacher: Tensor  # hand-written text rows [K, D]
+    encoder: Encoder  # of the images
+    views: Tensor | None  # embeddings [V, n, ...] of cached views; None: new crops in each epoch
 
     @property
     def context(self) -> nn.Parameter:

@@ -5,7 +5,7 @@
 f is the whole image tower with its projection. T are the class texts: frozen, or recomputed at each step
 where parameters of the text tower are trained. Every epoch shows each image once, in a new random crop; a
 last batch that is not full is used too, as in the authors' programs. The statistics of batch norms do not
-change. With a validation set the best epoch is used.
+change.
 
     full          every parameter of the image tower, its projection included: 38.32M of them for CLIP's
                   ResNet-50, where ProLIP trains 2.10M. It overfits few shots, as the paper shows
@@ -111,7 +111,8 @@ class FineTuning(TowerMethod):
 
         if encoder.device == "cpu":
             towers.model.to(memory_format=torch.channels_last)  # 1.5 times as fast for convolutions
-        figures = self.train_on_images(task, towers, trained, rows, context, penalty if lam else None)
+        progress = context.progress
+        figures = self.train_on_images(task, towers, trained, rows, progress, penalty if lam else None)
         towers.model.to(memory_format=torch.contiguous_format)
         tuned = encoder.with_model(towers.model, sha256_tensors(trained.items()))
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from prolip.core.arrays import Array, to_numpy, to_torch
-from prolip.core.errors import ModelError
 from prolip.encoders.base import Encoder
 
 
@@ -17,38 +16,29 @@ class LocalEncoder(Encoder):
     """
 
     def __init__(self, base: Encoder, pooled: bool = False) -> None:
-        towers = base.towers()
-        if towers.embed_local is None:
-            raise ModelError(f"{base.name} does not offer local features")
-        self._embed, self._pool = towers.embed_local, towers.embed_image if pooled else None
-        self.base = base
-        self.name, self.fingerprint = base.name, f"{base.fingerprint}-local{'-pooled' * pooled}"
-        self.head, self.text_head, self.scale = base.head, base.text_head, base.scale
-        self.preprocess, self.device, self.batch_size = base.preprocess, base.device, base.batch_size
-        self.licence, self.revision = base.licence, base.revision
-        size = base.preprocess.size
-        self._width: int = self.encode(np.zeros((1, size, size, 3), np.uint8)).shape[1]
+        self.base, self.pooled, self.name = base, pooled, base.name
+        self.head, self.preprocess = base.head, base.preprocess
+        self.device, self.batch_size = base.device, base.batch_size
 
     @property
     def width(self) -> int:
         """The number of columns: regions x D."""
-        return self._width
+        size = self.preprocess.size
+        return len(self.encode(np.zeros((1, size, size, 3), np.uint8))[0])
 
     def encode(self, pixels: Array) -> Array:
         """Compute local embeddings [B, regions x D] of uint8 pixels [B, S, S, 3]."""
         import torch
 
+        towers = self.base.towers()
+        assert towers.embed_local is not None  # the method requires it
         with torch.no_grad():
             normalised = self.preprocess.normalise(to_torch(pixels, self.device))
-            local = self._embed(normalised)
-            if self._pool is not None:
-                local = torch.cat([self._pool(normalised)[:, None], local], dim=1)
+            local = towers.embed_local(normalised)
+            if self.pooled:
+                local = torch.cat([towers.embed_image(normalised)[:, None], local], dim=1)
         return to_numpy(local.float().flatten(1))
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Encode prompts with the base encoder."""
         return self.base.encode_text(prompts)
-
-    def unflatten(self, x: Array) -> Array:
-        """Reshape rows [.., regions x D] to [.., regions, D]."""
-        return x.reshape(*x.shape[:-1], -1, self.head.dim)

@@ -10,12 +10,13 @@ All p_j and F_j are trained by cross-entropy, through both towers. J = 1 is the 
 
 Defaults are the authors': M = 2, the first two words of "a photo of a" (p_1 and on from N(0, 0.02)), J = 9,
 SGD at 0.0035, batches of 4, 5 epochs, crops of 0.08 to 1 of the image. F_1 and on start as copies of one
-map. `shared` uses one map F for all. With a validation set the best epoch is used.
+map. `shared` uses one map F for all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task, Text, UsageError
@@ -59,7 +60,7 @@ class MaPLe(PromptTuning):
     lr: float = 0.0035
     epochs: int | None = 5
     batch_size: int = 4
-    view_area: float | None = 0.08
+    view_area: float = 0.08
 
     name: ClassVar[str] = "maple"
     summary: ClassVar[str] = "coupled prompts in both towers (vision transformers only)"
@@ -81,9 +82,8 @@ class MaPLe(PromptTuning):
         prompts = layout.prompts(encoder, names, towers)
         trained = dict(coupling.named_parameters())
         with insert_prompts(towers, coupling):
-            figures = self.train_on_images(
-                task, towers, trained, lambda: text_rows(prompts, coupling), context
-            )
+            rows = partial(text_rows, prompts, coupling)
+            figures = self.train_on_images(task, towers, trained, rows, context.progress)
         coupling.requires_grad_(False)
         insert_prompts(towers, coupling).pop_all()  # they stay
         prompted = encoder.with_model(towers.model, sha256_tensors(coupling.state_dict().items()))

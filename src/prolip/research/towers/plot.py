@@ -19,14 +19,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from prolip.core import ProlipError, Task
+from prolip.core import InputError, ProlipError, Task
 from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
+from prolip.encoders import Encoder
+from prolip.features import extract
 from prolip.methods.registry import register
 from prolip.research.towers.coop import ContextProblem, CoOp
 from prolip.research.towers.local_encoder import LocalEncoder
 from prolip.research.towers.prompt_tuning import Prompts
-from prolip.research.towers.tower_method import ImageViews, TowerTask
+from prolip.research.towers.tower_method import TowerTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -73,15 +75,19 @@ class PLOT(CoOp):
         noise = (0.02 * torch.randn(self.prompts, *start.shape, generator=generator)).to(start.device)
         return {"context": nn.Parameter(noise if self.init == "random" else noise + start)}
 
-    def views(self, task: TowerTask) -> ImageViews:
-        """Return the local embeddings [n, L, D] to train on."""
-        local = LocalEncoder(task.encoder, self.pooled)
-        return ImageViews(task, local, local.unflatten, self.view_area, self.seed)
+    def image_encoder(self, encoder: Encoder) -> Encoder:
+        """Return the encoder of local features."""
+        return LocalEncoder(encoder, self.pooled)
 
-    def embed_held_out(self, problem: ContextProblem, validation: Task) -> Array:
-        """Return the local embeddings of a validation set's images."""
-        local: Array = problem.views.encode(self.held_out_images(validation), 1)[0]
-        return local
+    def embeddings(self, encoder: Encoder, task: Task) -> Array:
+        """Return the local embeddings [V, n, L, D] of the images of a task."""
+        if not isinstance(task, TowerTask) or len(task.images) != task.n:
+            raise InputError(f"{self.name} runs the image tower: a validation set needs its images, too")
+        return self.embed(encoder, extract(encoder, task.images, range(task.views)).features)
+
+    def embed(self, encoder: Encoder, x: Array) -> Array:
+        """Return local embeddings [.., L, D] of rows [.., L x D]."""
+        return x.reshape(*x.shape[:-1], -1, encoder.head.dim)
 
     def rows(self, problem: ContextProblem, prompts: Prompts) -> Tensor:
         """Return rows [P, K, D] of the prompts, not of unit length."""

@@ -39,7 +39,6 @@ from scipy.special import entr
 
 from prolip.core import Fitted, Head, InputError, Projected, UsageError
 from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, to_torch, unit_rows
-from prolip.core.errors import check_name
 from prolip.encoders import Encoder
 from prolip.features import extract
 from prolip.solvers.threads import single_thread
@@ -181,15 +180,6 @@ class TPT(TestTime):
         optimizer.step()
         with torch.no_grad():
             return scale * (prompts.embed(context) @ centre[:, :, None])[..., 0]
-
-
-TEST_TIME_METHODS: dict[str, type[TestTime]] = {"prolip": TestTimeProLIP, "tpt": TPT}
-
-
-def create(method: str, **options: Any) -> TestTime:
-    """Create a test-time adaptation by name: "prolip" or "tpt"."""
-    check_name("test-time adaptation", method, TEST_TIME_METHODS)
-    return TEST_TIME_METHODS[method](**options)
 
 
 def entropy(p: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Base classes of methods that train through a tower: their task, their method class, and their batches.
+"""Base classes of methods that train through a tower: their task, their fitted model and their method class.
 
 Nothing here imports torch before a tower is opened, so that methods can be listed without it.
 """
@@ -9,17 +9,14 @@ import dataclasses
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from prolip.core import Fitted, Head, InputError, ModelError, Projected, Task, Text, UsageError
-from prolip.core.arrays import Array, as_features, to_numpy, to_torch
-from prolip.encoders import Encoder, Preprocess
+from prolip.core.arrays import Array, as_features, to_torch
+from prolip.encoders import Encoder
 from prolip.io.environment import require
-from prolip.methods.base import FitContext, Method, OptionError, Progress, Shape
+from prolip.methods.base import Method, Progress, Shape
 from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from prolip.encoders.trainable_towers import Towers
     from prolip.research.towers.prompt_tuning import Layout
     from prolip.research.towers.training import Batch, ValidationScore
-
-_IMAGES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,17 +128,13 @@ class TowerMethod(Method):
             )
         return task, towers
 
-    def uses_validation(self) -> bool:
-        """Return True: a validation set chooses the best epoch."""
-        return True
-
     def train_on_images(
         self,
         task: TowerTask,
         towers: Towers,
         trained: dict[str, nn.Parameter],
         rows: Callable[[], Tensor],
-        context: FitContext,
+        progress: Progress | None,
         penalty: Callable[[], Tensor] | None = None,
     ) -> dict[str, Any]:
         """Train parameters on random crops of the images (option `view_area`), and return figures of the run.
@@ -152,44 +143,15 @@ class TowerMethod(Method):
         """
         from torch.nn.functional import cross_entropy, normalize
 
-        from prolip.research.towers.training import without_dropout
+        labels, preprocess = to_torch(task.y, task.encoder.device), task.encoder.preprocess
 
-        if self.view_area is None:
-            raise OptionError("view_area", "a number in (0, 1] where the image tower is trained", None)
-        device, validation = task.encoder.device, context.validation
-        labels = to_torch(task.y, device)
-        preprocess = dataclasses.replace(task.encoder.preprocess, view_area=self.view_area)
+        def loss(batch: Batch) -> Tensor:
+            pixels = preprocess.normalise(to_torch(batch.pixels, task.encoder.device))
+            embedded = normalize(towers.embed_image(pixels).float(), dim=1)
+            value = cross_entropy(task.scale * embedded @ rows().T, labels[batch.images])
+            return value if penalty is None else value + penalty()
 
-        def logits(pixels: Array) -> Tensor:
-            embedded = towers.embed_image(preprocess.normalise(to_torch(pixels, device)))
-            return task.scale * normalize(embedded.float(), dim=1) @ rows().T
-
-        def validation_accuracy() -> float:
-            assert validation is not None
-            with without_dropout(towers.model):
-                parts = [to_numpy(logits(part)) for part in held_out]
-            return accuracy(np.concatenate(parts), validation.y)
-
-        held_out: list[Array] = []
-        if validation is not None:
-            pixels = [preprocess.centre(image) for image in self.held_out_images(validation)]
-            starts = range(0, len(pixels), _IMAGES_AT_ONCE)
-            held_out = [np.stack(pixels[start : start + _IMAGES_AT_ONCE]) for start in starts]
-        with Batches(task.images, preprocess, self.seed) as batches:
-
-            def loss(batch: Batch) -> Tensor:
-                value = cross_entropy(logits(batches.of(batch)), labels[batch.images])
-                return value if penalty is None else value + penalty()
-
-            return self.train(
-                task, trained, loss, context.progress, validation_accuracy if held_out else None
-            )
-
-    def held_out_images(self, validation: Task) -> Sequence[Any]:
-        """Return the images of a validation set, for methods that run the image tower."""
-        if not isinstance(validation, TowerTask) or len(validation.images) != validation.n:
-            raise InputError(f"{self.name} runs the image tower: its validation set needs its images too")
-        return validation.images
+        return self.train(task, trained, loss, progress)
 
     @abstractmethod
     def steps(self, task: Task) -> Steps:
@@ -206,106 +168,15 @@ class TowerMethod(Method):
         """Train parameters inside the towers, and return figures of the run."""
         from prolip.research.towers.training import train
 
-        steps, device = self.steps(task), task.encoder.device
-        return train(trained, loss, task.n, steps, device, progress, validation_score)
+        steps, device, crop = self.steps(task), task.encoder.device, None
+        if self.view_area is not None:
+            preprocess = dataclasses.replace(task.encoder.preprocess, view_area=self.view_area)
+
+            def crop(index: int, epoch: int) -> Array:
+                return preprocess.augment(task.images[index], random.Random(f"{self.seed} {index} {epoch}"))
+
+        return train(trained, loss, task.n, steps, device, crop, progress, validation_score)
 
     def count(self, shape: Shape) -> int:
         """Return 0: the tower decides, and the report of a fit has what it trained."""
         return 0
-
-
-def accuracy(logits: Array, y: Array) -> float:
-    """Compute the accuracy of logits [m, K]."""
-    return float(np.mean(logits.argmax(axis=1) == y))
-
-
-class Batches:
-    """Pixels of PIL images, prepared by two threads while the tower works on the previous batch.
-
-    The view of an image depends on seed, index and epoch alone; `preprocess` has the `view_area`.
-    """
-
-    def __init__(self, images: Sequence[Any], preprocess: Preprocess, seed: int) -> None:
-        self.images, self.preprocess, self.seed = images, preprocess, seed
-        self._ahead: dict[tuple[int | None, ...], Any] = {}
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="prolip-views")
-
-    def __enter__(self) -> Batches:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def view(self, index: int, epoch: int | None) -> Array:
-        """Return pixels uint8 [S, S, 3]: a random view, or the centre if the epoch is None."""
-        image = self.images[index]
-        if epoch is None:
-            return self.preprocess.centre(image)
-        return self.preprocess.augment(image, random.Random(f"{self.seed} {index} {epoch}"))
-
-    def prepare(self, indices: list[int], epoch: int | None) -> None:
-        """Start to prepare a batch."""
-        if indices and (epoch, *indices) not in self._ahead:
-            self._ahead[(epoch, *indices)] = [self._pool.submit(self.view, index, epoch) for index in indices]
-
-    def get(self, indices: list[int], epoch: int | None) -> Array:
-        """Return pixels [B, S, S, 3] of a batch."""
-        self.prepare(indices, epoch)
-        return np.stack([view.result() for view in self._ahead.pop((epoch, *indices))])
-
-    def of(self, batch: Batch) -> Array:
-        """Return pixels [B, S, S, 3] of a step's batch, and start to prepare the next one."""
-        pixels = self.get(batch.images.tolist(), batch.epoch)
-        self.prepare(batch.next_images, batch.next_epoch)
-        return pixels
-
-
-class ImageViews:
-    """Embeddings [B, ...] of the images of a step: cached views, one an epoch; or new crops in each epoch.
-
-    `embed` turns features of the encoder into embeddings. Cached views are those of the task, or of its
-    images where another encoder computes the features; with a `view_area` they are not used.
-    """
-
-    def __init__(
-        self,
-        task: TowerTask,
-        encoder: Encoder,
-        embed: Callable[[Array], Array],
-        view_area: float | None,
-        seed: int,
-    ) -> None:
-        self.task, self.encoder, self.embed, self.seed = task, encoder, embed, seed
-        self._cached: Tensor | None = None
-        self._crops: Batches | None = None
-        if view_area is not None:
-            preprocess = dataclasses.replace(encoder.preprocess, view_area=view_area)
-            self._crops = Batches(task.images, preprocess, seed)
-
-    def __enter__(self) -> ImageViews:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._crops is not None:
-            self._crops.__exit__(*error)
-
-    def of(self, batch: Batch) -> Tensor:
-        """Return the embeddings of a step's images."""
-        device = self.encoder.device
-        if self._crops is not None:
-            return to_torch(self.embed(self.encoder.encode(self._crops.of(batch))), device)
-        if self._cached is None:
-            own = self.encoder is self.task.encoder
-            views = self.embed(self.task.x) if own else self.encode(self.task.images, self.task.views)
-            self._cached = to_torch(views, device)
-        return self._cached[batch.epoch % len(self._cached), batch.images]
-
-    def encode(self, images: Sequence[Any], views: int) -> Array:
-        """Compute embeddings [V, n, ...] of images: the centre, then random views."""
-        starts, parts = range(0, len(images), _IMAGES_AT_ONCE), []
-        with Batches(images, self.encoder.preprocess, self.seed) as batches:
-            for view in range(views):
-                for start in starts:
-                    chosen = list(range(len(images)))[start : start + _IMAGES_AT_ONCE]
-                    parts.append(self.encoder.encode(batches.get(chosen, view or None)))
-        return self.embed(np.concatenate(parts).reshape(views, len(images), -1))

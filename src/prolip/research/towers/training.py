@@ -5,15 +5,19 @@ Order of images, crops, dropout and learning rate of a step follow from the seed
 
 import contextlib
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from prolip.core import ProlipError
+from prolip.core.arrays import Array
 from prolip.methods.base import Progress
 from prolip.solvers.adam import Steps
 
@@ -28,16 +32,20 @@ def build_optimizer(steps: Steps, parameters: list[nn.Parameter]) -> torch.optim
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of one step, and its position in the run."""
+    """The images of one step."""
 
     images: Tensor  # [B], indices in the support set
     epoch: int
-    step: int
-    next_images: list[int]  # of the next step, with its epoch, to prepare them in advance
-    next_epoch: int
+    crops: list[Future[Array]]  # of the images, where the method trains on new ones
+
+    @property
+    def pixels(self) -> Array:
+        """Pixels [B, S, S, 3] of the crops."""
+        return np.stack([crop.result() for crop in self.crops])
 
 
 ValidationScore = Callable[[], float]  # accuracy on held-out images with the current parameters
+Crop = Callable[[int, int], Array]  # pixels [S, S, 3] of an image in an epoch
 
 
 def train(
@@ -46,6 +54,7 @@ def train(
     images: int,
     steps: Steps,
     device: str,
+    crop: Crop | None = None,
     progress: Progress | None = None,
     validation_score: ValidationScore | None = None,
 ) -> dict[str, Any]:
@@ -59,12 +68,12 @@ def train(
     best: dict[str, Tensor] = {}
     figures: dict[str, Any] = {}
     total, per_epoch = steps.total(images), steps.per_epoch(images)
-    for step in range(total):
+    for step, batch in enumerate(batches(images, steps, crop)):
         for group in optimizer.param_groups:
             group["lr"] = steps.rate(step, images)
         optimizer.zero_grad(set_to_none=True)
         with seeded(steps.seed + 1_000_003 * step, device), _autocast(device):
-            value = loss(_batch(step, images, steps))
+            value = loss(batch)
         value.backward()
         optimizer.step()
         losses.append(float(value.detach()))
@@ -99,18 +108,20 @@ def _autocast(device: str) -> contextlib.AbstractContextManager[Any]:
     return nullcontext()
 
 
-def _batch(step: int, images: int, steps: Steps) -> Batch:
+def batches(images: int, steps: Steps, crop: Crop | None = None) -> Iterator[Batch]:
+    """Yield the batch of each step; two threads crop the images of the next one meanwhile."""
     per_epoch, size = steps.per_epoch(images), steps.batch or images
-
-    def at(step: int) -> tuple[Tensor, int]:
-        epoch, place = divmod(step, per_epoch)
-        order = torch.Generator().manual_seed(steps.seed * 1_000_003 + epoch)
-        start = place * size
-        return torch.randperm(images, generator=order)[start : start + size], epoch
-
-    chosen, epoch = at(step)
-    after, next_epoch = at(step + 1) if step + 1 < steps.total(images) else (chosen[:0], epoch)
-    return Batch(chosen, epoch, step, after.tolist(), next_epoch)
+    ahead: deque[Batch] = deque()
+    with ThreadPoolExecutor(2, thread_name_prefix="prolip-crops") as pool:
+        for step in range(steps.total(images)):
+            epoch, place = divmod(step, per_epoch)
+            order = torch.Generator().manual_seed(steps.seed * 1_000_003 + epoch)
+            chosen = torch.randperm(images, generator=order)[place * size : (place + 1) * size]
+            crops = [] if crop is None else [pool.submit(crop, i, epoch) for i in chosen.tolist()]
+            ahead.append(Batch(chosen, epoch, crops))
+            if step:
+                yield ahead.popleft()
+        yield from ahead
 
 
 @contextlib.contextmanager
@@ -119,16 +130,3 @@ def seeded(seed: int, device: str = "cpu") -> Iterator[None]:
     with torch.random.fork_rng([device] if device.startswith("cuda") else []):
         torch.manual_seed(seed)
         yield
-
-
-@contextlib.contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch a model in training to prediction, inside the block."""
-    active = [module for module in model.modules() if module.training and not list(module.children())]
-    for module in active:
-        module.eval()
-    try:
-        yield
-    finally:
-        for module in active:
-            module.train()
