@@ -141,7 +141,7 @@ def test_a_crafted_model_is_refused(colour_model, tmp_path):
             FewShotClassifier.load(path)
     for name, wrong in {
         "head.weight": tensors["head.weight"].T, "text": tensors["text"][:2], "support": hashes[:, :31],
-        "out_of_distribution.means": np.zeros((3, 4), np.float32), "extra": np.zeros(3),
+        "out_of_distribution.means": np.zeros((3, 4), np.float32),
     }.items():  # fmt: skip
         craft(path, config, {**tensors, name: wrong}, support)
         with pytest.raises(SavedModelError):

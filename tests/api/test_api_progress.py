@@ -58,7 +58,7 @@ def test_a_function_gets_the_progress_of_every_long_call(colour_model, monkeypat
     with redirect_stderr(Terminal()) as terminal:
         clf.fit(IMAGES, list(COLOURS))
         clf.model_ = colour_model.model_
-        for call in (clf.predict, clf.predict_proba, clf.transform, clf.top_k, clf.suggest):
+        for call in (clf.predict, clf.predict_proba, clf.transform, clf.suggest):
             call(IMAGES)
             assert seen.pop() == ("encoding images", 3, 3)
             seen.clear()

@@ -214,7 +214,6 @@ def test_which_axis_has_the_channels():
     ("value", "message"),
     [
         (["https://example.org/cat.jpg"], "is a URL"),
-        (io.StringIO("text"), "binary mode"),
         (7, "not int"),
     ],
 )
@@ -470,13 +469,6 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch):
 
 
 # --- fit
-
-
-def test_pairs_of_images_and_labels(folder, expected, offline):
-    paths = [folder.parent / name for name, _ in rows_of(folder)]
-    for pairs in (zip(paths, expected[1], strict=True), list(zip(paths, expected[1], strict=True))):
-        labelled = read_labelled(pairs, split="train")
-        assert (pixels(labelled.images), labelled.label_names) == expected
 
 
 @pytest.mark.parametrize("labels", [["a", "b", None], [0.0, 1.0, float("nan")], [None] * 3, ["a", "b", 1]])

@@ -76,22 +76,23 @@ class Check(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the findings as rows of a table, or of JSON."""
-        return [dict(zip(COLUMNS, row, strict=True)) for row in self._table()]
+        return [
+            {
+                "kind": finding.kind,
+                "path": self.names[finding.image],
+                "label": self.labels[finding.image],
+                "suggestion": finding.suggestion,
+                "score": None if finding.score is None else round(finding.score, 6),
+                "other": None if finding.other is None else self.names[finding.other],
+                "other_label": None if finding.other is None else self.labels[finding.other],
+                "reason": finding.reason,
+            }
+            for finding in self.findings
+        ]
 
     def write_csv(self, path: Path) -> None:
         """Write the findings to a .csv file."""
-        write_csv(path, [COLUMNS, *self._table()])
-
-    def _table(self) -> list[list[Any]]:
-        return [
-            [
-                finding.kind, self.names[finding.image], self.labels[finding.image], finding.suggestion,
-                None if finding.score is None else round(finding.score, 6),
-                None if finding.other is None else self.names[finding.other],
-                None if finding.other is None else self.labels[finding.other], finding.reason,
-            ]
-            for finding in self.findings
-        ]  # fmt: skip
+        write_csv(path, [COLUMNS, *(row.values() for row in self.rows())])
 
 
 def check_images(

@@ -92,8 +92,8 @@ class FewShotClassifier(Parameters):
         Parameters
         ----------
         images
-            Labelled images: a source that has labels, a mapping {label: images}, pairs [(image, label), ...]
-            or `zip(images, labels)`, or images alone with `labels`.
+            Labelled images: a source that has labels, a mapping {label: images}, or images alone with
+            `labels`.
         labels
             One per image, names or numbers; None where `images` have labels.
         groups
@@ -176,15 +176,6 @@ class FewShotClassifier(Parameters):
         rows: list[list[Any]] = [[] for _ in range(count)]
         for i, columns in zip(extraction.kept, predictions.sets or (), strict=True):
             rows[i] = [model.classes[k] for k in columns]
-        return rows
-
-    def top_k(self, images: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
-        """Return the k most probable classes of each image with their probabilities, best first."""
-        model, extraction, count = self._extract(images)
-        predictions = prediction.predict(model, extraction.features[0], PredictOptions(k))
-        rows: list[list[tuple[Any, float]]] = [[] for _ in range(count)]
-        for i, best, row in zip(extraction.kept, predictions.ranking, predictions.probabilities, strict=True):
-            rows[i] = [(model.classes[c], float(row[c])) for c in best]
         return rows
 
     def predict_proba(self, images: Any) -> Array:
@@ -297,16 +288,12 @@ class FewShotClassifier(Parameters):
             )
         return self
 
-    def learning_curve(self, *, repeats: int | None = None) -> Curve:
-        """Measure accuracy against images per class, and estimate it for more images.
-
-        Each number of images is fitted with as many draws as `repeats` says; None takes a good number.
-        """
+    def learning_curve(self) -> Curve:
+        """Measure accuracy against images per class, and estimate it for more images."""
         from prolip.api import grow
-        from prolip.evaluate.curve import REPEATS
 
         with progress_bars(self.progress) as bar:
-            return grow.learning_curve(self._model(), bar("fitting", "fits"), repeats or REPEATS)
+            return grow.learning_curve(self._model(), bar("fitting", "fits"))
 
     def suggest(self, images: Any, count: int = 10) -> list[Suggestion]:
         """Suggest which unlabelled images to label next; `index` counts in `images`."""
@@ -358,12 +345,7 @@ class FewShotClassifier(Parameters):
         return clf
 
     def push_to_hub(
-        self,
-        name: str,
-        *,
-        private: bool = True,
-        support: bool = False,
-        force: bool = False,
+        self, name: str, *, private: bool = True, support: bool = False, force: bool = False
     ) -> str:
         """Upload the model with a card to the repository OWNER/NAME of the Hugging Face hub; return its URL.
 

@@ -142,8 +142,6 @@ class Report(Tabular):
 
     def write_csv(self, path: Path) -> None:
         """Write a .csv with path, label, predicted class and probability of every image."""
-        if path.suffix.lower() != ".csv":
-            raise UsageError(f"predictions go to a .csv file, not to {path.name}")
         probabilities = [round(float(p), 6) for p in self.predictions.confidence]
         labels, best = ([self.classes[k] for k in indices] for indices in (self.y, self.predictions.best))
         rows = zip(self.names, labels, best, probabilities, strict=True)

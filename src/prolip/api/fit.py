@@ -32,8 +32,6 @@ from prolip.features import Extraction
 from prolip.io.progress import Progress, counted
 from prolip.methods import create
 
-SHOWN_CONFLICTS = 5
-
 
 class DuplicateWarning(UserWarning):
     """Images occur more than once, in one class or in two."""
@@ -205,10 +203,9 @@ def _new_images(hashes: Sequence[bytes], images: ImageSet, known: dict[bytes, in
             other = f"{first[key][1]} ({images.classes[first[key][0]]})"
             conflicts.append(f"{name} ({images.classes[label]}) is {other}")
     if conflicts:
-        more = f"; and {len(conflicts) - SHOWN_CONFLICTS} more" * (len(conflicts) > SHOWN_CONFLICTS)
         warnings.warn(
-            f"in two classes, and counted for the class named last: {counted(len(conflicts))}: "
-            f"{'; '.join(conflicts[:SHOWN_CONFLICTS])}{more}. Delete the wrong one of each",
+            f"in two classes, and counted for the class named last: {counted(len(conflicts))}, like "
+            f"{conflicts[0]}: delete the wrong one of each; `prolip check` lists them",
             DuplicateWarning,
             stacklevel=5,
         )

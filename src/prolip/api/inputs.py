@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from prolip.data.imageset import is_negative
 from prolip.data.inputs import images_in, is_source
 from prolip.encoders import Encoder
 from prolip.features import Extraction, FeatureStore, extract
-from prolip.features.images import FILE_LIMIT, is_single_image
+from prolip.features.images import is_single_image
 from prolip.io.files import cache_dir, readable
 from prolip.io.progress import Progress
 
@@ -74,19 +74,20 @@ def read_labelled(
     classes: Sequence[Any] = (),
     **columns: str | None,
 ) -> ImageSet:
-    """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
-    mapping of labels to images; or (image, label) pairs.
+    """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; or a
+    mapping of labels to images.
 
     `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
     others may follow. `groups` has the group of each image; `columns` are `image_column` and `label_column`
     of `read_images`. Images whose label is one of NEGATIVES are no class: they become `negatives`.
     """
-    images, labels = split_labels(images, labels)
+    if isinstance(images, Mapping) and not is_source(images):
+        images, labels = _split_mapping(images, labels)
     if labels is None and not isinstance(images, ImageSet):
         if not isinstance(images, (str, os.PathLike)) and not is_source(images):
             raise UsageError(
-                "a list of images needs labels: as a second list, as [(image, label), ...], or as "
-                "{label: images}; a folder per class has its own"
+                "a list of images needs labels: as a second list, or as {label: images}; a folder per class "
+                "has its own"
             )
         images = read_images(images, split, min_classes=1 if classes else 2, **columns)
     if labels is None:
@@ -116,26 +117,15 @@ def read_labelled(
     )
 
 
-def split_labels(images: Any, labels: Any) -> tuple[Any, Any]:
-    """Return images and labels of {label: images} or of (image, label) pairs; others as they are."""
-    if labels is None and isinstance(images, Iterator):
-        images = list(images)  # as of zip(images, labels)
-    if isinstance(images, Mapping) and not is_source(images):
-        if labels is not None:
-            raise UsageError("labels are the keys of a mapping of images: leave labels out")
-        listed = {label: as_images(each) for label, each in images.items()}
-        if empty := [label for label, each in listed.items() if not each]:
-            raise InputError(f"class {empty[0]!r} has no image left: its list is empty")
-        pairs = [(image, label) for label, each in listed.items() for image in each]
-    elif labels is None and isinstance(images, (list, tuple)) and images and all(map(_is_pair, images)):
-        pairs = list(images)
-    else:
-        return images, labels
-    return [image for image, _ in pairs], [label for _, label in pairs]
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2
+def _split_mapping(images: Mapping[Any, Any], labels: Any) -> tuple[list[Any], list[Any]]:
+    """Return images and labels of {label: images}."""
+    if labels is not None:
+        raise UsageError("labels are the keys of a mapping of images: leave labels out")
+    listed = {label: as_images(each) for label, each in images.items()}
+    if empty := [label for label, each in listed.items() if not each]:
+        raise InputError(f"class {empty[0]!r} has no image left: its list is empty")
+    labels = [label for label, each in listed.items() for _ in each]
+    return [image for each in listed.values() for image in each], labels
 
 
 def as_images(images: Any) -> list[Any]:
@@ -150,12 +140,10 @@ def as_images(images: Any) -> list[Any]:
         return [_single(images)]
     if isinstance(images, ImageSet):
         return list(images.images)
+    if isinstance(images, (list, tuple)):
+        return [_single(image) for image in images]
     if (members := images_in(images)) is not None:
         return members
-    if isinstance(images, Mapping):
-        raise UsageError(
-            "images to predict are a list, a folder or one image, not a mapping: pass its values"
-        )
     if hasattr(images, "ndim") and hasattr(images, "shape"):
         one = is_single_image(images)
         if one is None:
@@ -174,38 +162,22 @@ def as_images(images: Any) -> list[Any]:
 def _single(image: Any) -> Any:
     """Return one of several images; read it if it is an open file, refuse a URL."""
     if isinstance(image, io.IOBase):
-        if image.seekable():
-            image.seek(0)
-        content = image.read(FILE_LIMIT + 1)
-        if not isinstance(content, bytes):
-            raise UsageError("a file of an image must be opened in binary mode ('rb')")
-        return content
-    if _is_pair(image):
-        raise UsageError("images to predict have no labels: pass the images alone, not (image, label) pairs")
+        image.seek(0)
+        return image.read()
     if isinstance(image, str):
         refuse_url(str(as_path(image, "an image")) and image)
     return image
 
 
-def _is_missing(label: Any) -> bool:
-    """Whether a label is None, or NaN, NaT or NA, of which each equals nothing."""
-    return label is None or type(label).__name__ == "NAType" or label != label
-
-
 def number_labels(labels: list[Any], classes: Iterable[Any]) -> tuple[list[int], list[Any]]:
     """Number labels by the classes of a model, then by other classes in order; return these too."""
-    if missing := [i for i, label in enumerate(labels) if _is_missing(label)]:
-        raise InputError(
-            f"{len(missing)} of {len(labels)} labels are missing, the first ({labels[missing[0]]!r}) that of "
-            f"image {missing[0]}: label these images, or leave them out"
-        )
     known = list(classes)
     try:
         known += sorted(set(labels) - set(known))
     except TypeError as error:
-        raise InputError("labels must be all names or all numbers") from error
-    if other := next((name for name in known if not isinstance(name, (str, int, float))), None):
-        raise InputError(f"labels must be names or numbers, got {other!r}")
+        raise InputError("labels must be all names or all numbers, and none may be missing") from error
+    if others := [name for name in known if not isinstance(name, (str, int, float)) or name != name]:
+        raise InputError(f"labels must be names or numbers, and none may be missing: got {others[0]!r}")
     if len(known) < 2:
         raise InputError(f"at least two classes are needed, got {known}")
     position = {name: k for k, name in enumerate(known)}

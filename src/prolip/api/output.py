@@ -56,15 +56,6 @@ class Sorter:
     counts: Counter[str] = field(default_factory=Counter)  # images by folder
     failed: list[tuple[str, str]] = field(default_factory=list)  # (image, reason)
 
-    @classmethod
-    def of(cls, target: Path, sources: Iterable[Path], classes: Sequence[Any], unsure: float = 0.0) -> Sorter:
-        """Refuse a target inside a source, which would be sorted again, and a source inside the target."""
-        root = target.resolve()
-        for source in map(Path.resolve, sources):
-            if source.is_relative_to(root) or (source.is_dir() and root.is_relative_to(source)):
-                raise UsageError(f"{target} and {source} lie in each other: sort into another folder")
-        return cls(target, folder_names(classes), unsure)
-
     def copy(self, image: Any, row: dict[str, Any]) -> None:
         """Copy an image that was predicted; what cannot be copied is noted, and does not stop the others."""
         if not isinstance(image, Path):

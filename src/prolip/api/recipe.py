@@ -79,14 +79,15 @@ class Recipe:
         """Convert NumPy scalars to Python's, which can be saved, and check numbers."""
         from prolip.core import UsageError
         from prolip.core.arrays import to_python_scalar
-        from prolip.data.sampling import check_shots
 
-        for name in ("views", "seed", "shots"):
-            object.__setattr__(self, name, to_python_scalar(getattr(self, name)))
-        for name, number, least in (("views", self.views, 1), ("seed", self.seed, 0)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise UsageError(f"{name} must be an integer of at least {least}, got {number!r}")
-        check_shots(self.shots)
+        for each in fields(self):
+            declared, value = each.metadata.get("option"), to_python_scalar(getattr(self, each.name))
+            if declared is None or declared.least is None or value is each.default is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < declared.least:
+                least = declared.least
+                raise UsageError(f"{each.name} must be an integer of at least {least}, got {value!r}")
+            object.__setattr__(self, each.name, value)
         if not isinstance(self.options, Mapping | None):
             raise UsageError(f"options must be a mapping of names to values, got {self.options!r:.80}")
         if self.options is not None:
@@ -144,11 +145,7 @@ class Runtime:
         "open_clip:local-dir:PATH or hf:ID-or-PATH; in Python also a loaded encoder.",
         COMMON,
     )
-    device: str = option(
-        "auto",
-        "Where the encoder runs: auto, cpu, cuda, mps.",
-        ADVANCED,
-    )
+    device: str = option("auto", "Where the encoder runs: auto, cpu, cuda, mps.", ADVANCED)
     store: str | Path | bool | None = option(
         None, "Folder for computed features.", ADVANCED, shown="the user's cache", path=True,
         off=("--no-store", "Do not write features to the disk."),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ import prolip
 from prolip import encoders, methods
 from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
-from prolip.core import Fitted, HeldOutPredictions, ModelError, SavedModelError, Settings, Task, Text
+from prolip.core import HeldOutPredictions, ModelError, SavedModelError, Settings, Task, Text
 from prolip.core.arguments import as_path, is_json_of
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
@@ -22,7 +22,7 @@ from prolip.core.names import normalize_label
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.figures import Figures
-from prolip.evaluate.out_of_distribution import FALSE_REJECT, OutOfDistribution
+from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base
 from prolip.export.saved import SavedModel, read_model, write_model
 from prolip.io.progress import Progress
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 MAX_VALUE = 1e12  # of a tensor or a logit: products of three are still float32
 
 _FIELDS = {
-    "model": str, "fingerprint": str, "recipe": dict, "settings": dict, "kind": str, "config": dict,
-    "temperature": float, "classes": list, "fit": dict, "held_out": dict,
+    "model": str, "fingerprint": str, "recipe": dict, "settings": {"method": str, "options": dict},
+    "kind": str, "config": dict, "temperature": float, "classes": list,
+    "fit": {"images": int, "shots": float}, "held_out": dict,
 }  # fmt: skip
 
 
@@ -134,16 +135,13 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
     """Build the model, and check that its parts fit each other."""
     config, classes = saved.config, tuple(saved.config["classes"])
     tensors = {name: array for name, array in saved.tensors.items() if name not in ("text", "support")}
-    recipe, settings = _recipe_of(config), Settings(**config["settings"])
+    recipe, settings = Recipe(**config["recipe"]), Settings(**config["settings"])
     hashes = tuple(row.tobytes() for row in saved.tensors["support"].astype(np.uint8).reshape(-1, 32))
     figures = Figures.from_json(config["held_out"])
     confidence = Confidence.restore(tensors, float(config["temperature"]), figures)
-    if confidence.out_of_distribution is not None:
-        _check_out_of_distribution(confidence.out_of_distribution, encoder, len(classes))
     fitted = methods.restore(
         config["kind"], tensors, config["config"], encoder.head, text, settings, config["fit"]
     )
-    _check_fitted(fitted, tensors, encoder, len(classes))
     task = None
     if saved.support is not None:
         x, y = saved.support["features"], saved.support["labels"]
@@ -154,7 +152,9 @@ def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:
             confidence = replace(confidence, held_out=_held_out_of(saved.support, task))
     out = confidence.out_of_distribution
     support = Support(hashes, task, negatives=None if out is None else out.negatives)
-    return AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
+    model = AdaptedModel(encoder, recipe, fitted, classes, text, confidence, support, config["fit"])
+    _require_predictions(model)
+    return model
 
 
 def export(
@@ -195,9 +195,7 @@ def _half(x: Array) -> Array:
 
 def _check_config(config: dict[str, Any]) -> None:
     """Refuse JSON with missing fields, or fields of another type."""
-    _check_fields("its JSON", config, _FIELDS)
-    _check_fields("its settings", config["settings"], {"method": str, "options": dict})
-    _check_fields("its fit", config["fit"], {"images": int, "shots": float})
+    _check_fields(config, _FIELDS)
     names = config["classes"]
     if not all(name == normalize_label(name) and is_json_of(name, str | float | bool) for name in names):
         raise SavedModelError("its classes are not names")
@@ -207,24 +205,12 @@ def _check_config(config: dict[str, Any]) -> None:
         raise SavedModelError(f"its temperature is {config['temperature']}")
 
 
-def _recipe_of(config: dict[str, Any]) -> Recipe:
-    """Return the recipe, checked as far as possible without importing the method.
-
-    What it lacks, such as an option that a later version added, has its default.
-    """
-    hints = get_type_hints(Recipe)
-    _check_fields("its recipe", config["recipe"], {name: hints.get(name) for name in config["recipe"]})
-    recipe = Recipe(**config["recipe"])
-    prompts = tuple(config.get("templates") or ())  # those of the fit, should the default have changed
-    return recipe if prompts in ((), recipe.prompts) else replace(recipe, templates=prompts)
-
-
-def _check_fields(what: str, values: dict[str, Any], hints: dict[str, Any]) -> None:
+def _check_fields(values: dict[str, Any], hints: dict[str, Any]) -> None:
     for name, hint in hints.items():
-        if name not in values:
-            raise SavedModelError(f"{what} lacks {name!r}")
-        if hint is None or not is_json_of(values[name], hint):
-            raise SavedModelError(f"{what} has {name} = {str(values[name])[:100]!r}")
+        if isinstance(hint, dict):
+            _check_fields(values[name], hint)
+        elif not is_json_of(values[name], hint):
+            raise SavedModelError(f"it has {name} = {str(values[name])[:100]!r}")
 
 
 def _check_tensors(tensors: dict[str, Array]) -> None:
@@ -236,35 +222,20 @@ def _check_tensors(tensors: dict[str, Array]) -> None:
 
 def _held_out_of(tensors: dict[str, Array], task: Task) -> HeldOutPredictions:
     """Return the predictions for held-out training images."""
-    logits, images = tensors["held_out"], tensors["held_out_images"]
-    known = np.isin(images, np.arange(task.n)).all() and np.unique(images).size == images.size
-    if logits.shape != (images.size, task.classes) or images.ndim != 1 or not known:
+    logits, images = tensors["held_out"], tensors["held_out_images"].astype(np.int64)
+    y = task.y[images]
+    if logits.shape != (len(y), task.classes) or y.ndim != 1 or len(np.unique(images)) < len(images):
         raise SavedModelError(f"its {list(logits.shape)} held-out predictions are not of training images")
-    images = images.astype(np.int64)
-    return HeldOutPredictions(logits, task.y[images], images)
+    return HeldOutPredictions(logits, y, images)
 
 
-def _check_out_of_distribution(out: OutOfDistribution, encoder: Encoder, classes: int) -> None:
-    """Refuse class means for other classes or features."""
-    shapes, width = (
-        [array.shape for array in (out.means, out.negatives, out.scores)],
-        len(encoder.head.weight),
-    )
-    if shapes != [(classes, width), (len(out.negatives), width), (out.scores.size or 1,)]:
-        raise SavedModelError(f"its out-of-distribution scores have the shapes {list(map(list, shapes))}")
-
-
-def _check_fitted(fitted: Fitted, tensors: dict[str, Array], encoder: Encoder, classes: int) -> None:
-    """Refuse a model with other arrays than were saved, or without finite logits."""
-    restored, saved = (
-        {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        for arrays in (fitted.tensors(), tensors)
-    )
-    if differing := sorted(dict(restored.items() ^ saved.items())):
-        raise SavedModelError(f"{differing[0]!r} does not belong to a model of kind {fitted.kind!r}")
-    width = fitted.encoder_for(encoder).width
+def _require_predictions(model: AdaptedModel) -> None:
+    """Refuse a model that cannot predict features, or gives logits that are not finite."""
+    width = model.fitted.encoder_for(model.encoder).width
     x = np.random.default_rng(0).standard_normal((2, width), dtype=np.float32)
     with np.errstate(all="ignore"):
-        logits = fitted.logits(x)
-    if logits.shape != (2, classes) or not (np.abs(logits) < MAX_VALUE).all():
-        raise SavedModelError(f"it gives no logits for its {classes} classes")
+        logits = model.fitted.logits(x)
+    if logits.shape != (2, len(model.classes)) or not (np.abs(logits) < MAX_VALUE).all():
+        raise SavedModelError(f"it gives no logits for its {len(model.classes)} classes")
+    if model.confidence.out_of_distribution is not None:
+        model.rejects(x, logits.argmax(axis=1))

@@ -8,18 +8,17 @@ import os
 import signal
 import sys
 import time
+import traceback
 import warnings
 from contextvars import copy_context
-from functools import partial
 from pathlib import Path
 
 import click
-from click.shell_completion import shell_complete
 
 from prolip import __version__
 from prolip.cli import app, check, compare, evaluate, export, fit, grow, models, predict
 from prolip.cli.console import OUTPUT, detail, fail, warn
-from prolip.cli.parameters import Group, spell
+from prolip.cli.parameters import Group
 
 root = Group(
     "prolip",
@@ -47,8 +46,6 @@ root.add_sections({
     ],
 })  # fmt: skip
 click.version_option(__version__, "-V", "--version", message="prolip %(version)s")(root)
-
-COMPLETE = "_PROLIP_COMPLETE"  # the variable by which a shell asks for completion
 
 
 def main() -> None:
@@ -78,54 +75,28 @@ def _run(arguments: list[str]) -> int:
     started = time.perf_counter()
     warnings.simplefilter("always", UserWarning)  # each is printed, and none is an error
     try:
-        if instruction := os.environ.get(COMPLETE):
-            return shell_complete(root, {}, "prolip", COMPLETE, instruction)
-        with root.make_context("prolip", arguments) as context:
-            root.invoke(context)
-        code = 0
-    except click.exceptions.Exit as stop:
-        code = stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        code = root.main(arguments, "prolip", standalone_mode=False) or 0
+    except click.Abort:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more ends at once
         fail("interrupted; run the same command again to continue")
         code = 130
     except click.ClickException as error:
-        path = _command(arguments)[1]
-        fail(f"{' '.join(error.format_message().split()).rstrip('.')} (help: {path} --help)")
+        _show_traceback(error.__cause__)
+        context = getattr(error, "ctx", None)
+        advice = f" (help: {context.command_path} --help)" if context else ""
+        fail(" ".join(error.format_message().split()).rstrip(".") + advice)
         code = error.exit_code
-    except BrokenPipeError:
+    except MemoryError:
+        fail("not enough memory for this: take fewer images, views or classes at a time")
         code = 1
-    except Exception as error:
-        code = _failed(error, arguments)
+    except OSError as error:
+        _show_traceback(error)
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        code = 1
     detail(f"{time.perf_counter() - started:.1f} s")
     return code
 
 
-def _failed(error: Exception, arguments: list[str]) -> int:
-    """Print what went wrong; re-raise errors that are defects of this program."""
-    from prolip.core.errors import ProlipError
-
-    if isinstance(error, ProlipError):
-        message = error.spelled(partial(spell, _command(arguments)[0]))
-    elif isinstance(error, MemoryError):
-        message = "not enough memory for this: take fewer images, views or classes at a time"
-    elif isinstance(error, OSError):
-        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    else:
-        raise error
-    if OUTPUT.get().verbose:
-        import traceback
-
+def _show_traceback(error: BaseException | None) -> None:
+    if error is not None and OUTPUT.get().verbose:
         sys.stderr.write("".join(traceback.format_exception(error)))
-    fail(message)
-    return getattr(error, "exit_code", 1)
-
-
-def _command(arguments: list[str]) -> tuple[click.Command, str]:
-    """Return the command that was called, and the words that call it."""
-    command: click.Command = root
-    path = "prolip"
-    for word in arguments:
-        if isinstance(command, click.Group) and word in command.commands:
-            command, path = command.commands[word], f"{path} {word}"
-    return command, path

@@ -9,7 +9,7 @@ from prolip.cli.console import console, escape, percent, print_as_json, say, tab
 from prolip.cli.parameters import argument, command, flag, option
 
 if TYPE_CHECKING:
-    from prolip.evaluate.comparison import CandidateScore, Comparison
+    from prolip.evaluate.comparison import Comparison
 
 COLUMNS = ["model", "method", "accuracy %", "95 % interval", "difference", "fit s", "open-class"]
 
@@ -47,7 +47,6 @@ def compare(
     $ prolip compare photos/ --method gda --method linear_probe
     """
     from prolip.core import UsageError
-    from prolip.encoders import check_model
     from prolip.evaluate.comparison import USUAL, Candidate
 
     if every and method:
@@ -55,7 +54,6 @@ def compare(
     candidates = None if every else [Candidate(name) for name in method] or USUAL
     names = list(dict.fromkeys(models)) or ["offline"]
     for name in names:
-        check_model(name)
         options.ensure_downloaded(name, settings["download"])
     clf = options.new_classifier({"model": names[0], **settings})
     comparison = clf.compare(tables.labelled(source, "train"), candidates=candidates, models=names)
@@ -63,7 +61,10 @@ def compare(
         return
     _show(comparison)
     if comparison.decided:
-        flags = _flags(comparison.chosen, settings, tables)
+        score = comparison.chosen
+        flags = ["--model", score.model, "--method", score.candidate.method]
+        for name, value in score.candidate.options.items():
+            flags += ["-O", f"{name}={value}"]
         console().print(typed("fit", source, "-o", "my-model", *flags), soft_wrap=True)
 
 
@@ -90,18 +91,3 @@ def _show(comparison: Comparison) -> None:
         console().print(f"\nRecommended: [bold]{chosen}[/]: {escape(comparison.why)}.")
     else:
         console().print(f"\n[bold]Cannot tell[/]: {escape(comparison.why)}. Add images, and compare again.")
-
-
-def _flags(score: CandidateScore, settings: dict[str, Any], tables: options.Tables) -> list[object]:
-    """Return the options of a fit with the recommended method, on the same images."""
-    chosen = score.candidate
-    flags: list[object] = []
-    defaults = {"model": "offline", "method": "anchored", "seed": 0}
-    given = {"model": score.model, "method": chosen.method, "shots": settings["shots"]}
-    given |= {"seed": settings["seed"], "template": settings["templates"], **vars(tables)}
-    for name, value in given.items():
-        for word in value if isinstance(value, tuple) else (value,):
-            flags += [] if word in (None, defaults.get(name)) else [f"--{name.replace('_', '-')}", word]
-    for name, value in chosen.options.items():
-        flags += ["-O", f"{name}={value}"]
-    return flags if settings["skip_bad"] else [*flags, "--strict"]

@@ -9,7 +9,6 @@ import io
 import json
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
@@ -62,14 +61,8 @@ def escape(message: object) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document to standard output, in UTF-8 whatever the encoding of the terminal.
-
-    A file name that is not UTF-8 has lone surrogates, which become JSON escapes.
-    """
-    utf8 = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
-    text = json.dumps(value, ensure_ascii=not utf8)
-    text = _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)  # inside strings alone
-    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+    """Print one JSON document to standard output, in ASCII: whatever the terminal, and whatever is in it."""
+    print(json.dumps(value))
 
 
 def print_as_json(value: Any) -> bool:
@@ -135,11 +128,8 @@ def show_written(**paths: Path | None) -> None:
 
 
 def typed(*words: object) -> str:
-    """Return a command of this program as it is typed here, in markup."""
-    program = ["prolip" if shutil.which("prolip") else sys.argv[0]]
-    if program[0].endswith(".py"):
-        program = [sys.executable, "-m", "prolip"]
-    return f"[bold]{escape(shlex.join([*program, *map(str, words)]))}[/]"
+    """Return a command of this program as it is typed, in markup."""
+    return f"[bold]{escape(shlex.join(['prolip', *map(str, words)]))}[/]"
 
 
 def table(title: str | None, columns: list[str], rows: list[list[str]], right: int = 1) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prolip.cli import options
 from prolip.cli.console import (
@@ -25,18 +25,11 @@ if TYPE_CHECKING:
 
 
 @command("eval")
-@options.saved_model
+@options.saved_model(*options.ENCODING)
 @argument("source", "DIR", f"Labelled images: {options.LABELLED}; its test split, if there is one.")
 @option("--out", "-o", type=CSV, help="Write label, prediction and probability of each image to a .csv file.")
-@options.labelled_encoding
 @options.tables
-def evaluate(
-    saved: options.SavedModel,
-    source: str,
-    out: Path | None,
-    settings: dict[str, Any],
-    tables: options.Tables,
-) -> None:
+def evaluate(saved: options.SavedModel, source: str, out: Path | None, tables: options.Tables) -> None:
     """Measure a saved model on labelled images.
 
     Prints accuracy, zero-shot accuracy, the accuracy of each class, and how far probabilities can be trusted.
@@ -44,7 +37,7 @@ def evaluate(
     $ prolip eval my-model photos/
     $ prolip eval my-model photos/ --out predictions.csv
     """
-    clf, images = saved.load(settings), tables.labelled(source, "test")
+    clf, images = saved.load(), tables.labelled(source, "test")
     evaluation = clf.report(images, held_out=False)
     if out is not None:
         evaluation.write_csv(out)
@@ -70,21 +63,14 @@ def evaluate(
 
 
 @command("report")
-@options.saved_model
+@options.saved_model(*options.ENCODING)
 @argument(
     "source", "[DIR]", "Labelled images, also those that the model was fitted on; by default, the page is "
     "about the features in the model.", required=False,
 )  # fmt: skip
 @option("--out", "-o", type=HTML, show_default="report.html", help="The page to write.")
-@options.labelled_encoding
 @options.tables
-def report(
-    saved: options.SavedModel,
-    source: str | None,
-    out: Path | None,
-    settings: dict[str, Any],
-    tables: options.Tables,
-) -> None:
+def report(saved: options.SavedModel, source: str | None, out: Path | None, tables: options.Tables) -> None:
     """Write a page about a model: confusion matrix, mistakes.
 
     Images that the model was fitted on are classified by fits that did not see them, so that the accuracy is
@@ -98,7 +84,7 @@ def report(
     out = out or Path("report.html")
     if out.exists() and b"Made by prolip" not in out.read_bytes():
         raise UsageError(f"{out} is not a page of this program: name another file with -o")
-    clf = saved.load(settings)
+    clf = saved.load()
     evaluation = clf.report(None if source is None else tables.labelled(source, "test"))
     write_page(out, clf, evaluation, saved.path.resolve().name, source or "its training images")
     figures = evaluation.figures

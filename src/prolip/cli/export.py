@@ -12,7 +12,7 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
 
 
 @command("export")
-@options.saved_model
+@options.saved_model("device")
 @option(
     "--to", type=click.Choice(["hf", "open_clip", "onnx", "web"]), multiple=True, required=True,
     help="The format.",
@@ -34,7 +34,6 @@ from prolip.cli.parameters import PATH, argument, command, flag, option
     "it may be downloaded.",
 )
 @flag("--force", help="Write into a folder that has files, and replace those of the same names.")
-@options.fit_options("device")
 def export(
     saved: options.SavedModel,
     to: tuple[str, ...],
@@ -43,7 +42,6 @@ def export(
     all_graphs: bool,
     weights: str | None,
     force: bool,
-    settings: dict[str, Any],
 ) -> None:
     """Export a model to other libraries or as a web page.
 
@@ -59,7 +57,7 @@ def export(
     check_request(out, list(to), force)
     if "web" in to and runtime is None:
         runtime = _runtime()
-    clf = saved.load(settings)
+    clf = saved.load()
     check_formats(clf.fitted_, clf.model_.encoder, to, weights)
     with console(stderr=True).status("writing, and checking what was written"):
         written = clf.export(out, to, force=force, runtime=runtime, all_graphs=all_graphs, weights=weights)
@@ -84,7 +82,7 @@ def _runtime() -> Path | None:
 
 
 @command("push")
-@options.saved_model
+@options.saved_model()
 @argument("name", "NAME", "The repository: OWNER/NAME, or NAME for one of yours.")
 @flag("--public", help="Let everybody see it; a new repository is private otherwise.")
 @flag("--support", help="Add the features of the training images, so that others can add images and classes.")
@@ -98,7 +96,7 @@ def push(saved: options.SavedModel, name: str, public: bool, **choices: Any) -> 
     $ prolip push my-model me/flowers
     $ prolip push my-model me/flowers --public
     """
-    clf = saved.load({"device": "cpu"})
+    clf = saved.load()
     with console(stderr=True).status(escape(f"pushing {saved.path} to {name}")):
         address = clf.push_to_hub(name, private=not public, **choices)
     if not print_as_json({"repository": address}):

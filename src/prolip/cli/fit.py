@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,10 @@ if TYPE_CHECKING:
 
     Counts = list[tuple[Any, int]]  # class, training images
 
-CLASSES_SHOWN, WORST_SHOWN = 20, 10
+CLASSES_SHOWN = 20
 ENOUGH = 10  # images of each class
 SUSPICIOUS = 0.02  # of the labels: more should be looked at
 TRAIN, TEST = 16, 10  # images of each class of the demo
-WEAK = 0.75  # of the accuracy: a class below that should be looked at
 
 
 @command("demo")
@@ -168,10 +168,8 @@ def _show(clf: FewShotClassifier, counts: Counts, out: Path) -> None:
     ]
     if info.get("negatives"):
         rows.append(["", f"and {info['negatives']} of none of these"])
-    if grouped := info.get("near_copies", 0):
-        count = info["independent"] - (info["images"] - grouped)
-        advice = "photos of other moments and places teach the model more"
-        rows.append(["", f"{grouped} are near-copies (or of one group) and count as {count}: {advice}"])
+    if info.get("near_copies"):
+        rows.append(["", f"{info['near_copies']} are near-copies (or of one group), and count less"])
     if OUTPUT.get().verbose:
         lam = "" if info.get("lam") is None else f", lam {info['lam']:.3g}"
         parameters = f", {info['parameters']:,} parameters" if info.get("parameters") else ""
@@ -187,58 +185,38 @@ def _show(clf: FewShotClassifier, counts: Counts, out: Path) -> None:
     if figures.learned_little:
         words += " That may be guessing: the model has learned little. Check the labels, or add images."
     hint(f"\n{words}\n")
-    per_class = zip(counts, figures.per_class or (), strict=True)
-    classes = [(accuracy, str(name), n) for (name, n), accuracy in per_class]
-    title = "held-out accuracy per class"
-    if len(classes) > CLASSES_SHOWN:
-        title = f"held-out accuracy, the {WORST_SHOWN} worst of {len(classes)} classes"
-        known = [row for row in classes if row[0] is not None]
-        classes = sorted(known, key=lambda row: row[0] or 0.0)[:WORST_SHOWN]
-    table(title, ["class", "images", "accuracy %"], [[name, str(n), percent(a)] for a, name, n in classes])
+    columns = [name for name, _ in counts], [n for _, n in counts], figures.per_class or ()
+    known = [row for row in zip(*columns, strict=True) if row[2] is not None]
+    worst = sorted(known, key=itemgetter(2))[:CLASSES_SHOWN]
+    rows = [[str(name), str(n), percent(accuracy)] for name, n, accuracy in worst]
+    table("held-out accuracy per class, the lowest first", ["class", "images", "accuracy %"], rows)
 
 
 def _images(counts: Counts) -> str:
-    counts = sorted(counts, key=lambda pair: pair[1])
-    (small, least), (large, most), total = counts[0], counts[-1], sum(n for _, n in counts)
-    if not total:
-        return "0"
+    (small, least), (large, most) = min(counts, key=itemgetter(1)), max(counts, key=itemgetter(1))
+    total = sum(n for _, n in counts)
     if least == most:
         return f"{total}, {most} of each class"
     return f"{total}, from {least} ({small}) to {most} ({large}) of a class"
 
 
 def _accuracy(figures: Figures) -> str:
+    bounds = interval(figures.accuracy_interval)
     if figures.accuracy is None:
         return "unknown: no image was held out"
-    bounds = interval(figures.accuracy_interval)
     if figures.too_few:
-        images = figures.independent or figures.images
-        correct = round((figures.held_out_accuracy or 0.0) * images)
-        return f"unknown: {correct} of {images} held-out images are classified correctly ({bounds})"
-    zero_shot = percent(figures.zero_shot_accuracy)
-    return f"{percent(figures.accuracy)} % ({bounds}), zero-shot {zero_shot} %"
+        return f"unknown: {figures.images} held-out images are too few ({bounds})"
+    return f"{percent(figures.accuracy)} % ({bounds}), zero-shot {percent(figures.zero_shot_accuracy)} %"
 
 
 def _next_step(clf: FewShotClassifier, counts: Counts, source: str, out: Path) -> str:
-    """Return what would improve this model most: more images, correct labels, or a look at a weak class."""
+    """Return what would improve this model most: more images, or correct labels."""
     figures, model = clf.confidence_.figures, clf.info_["model"]
     if figures.too_few or (clf.calibrate and not figures.images):
         short = sum(max(0, ENOUGH - n) for _, n in counts)
         return f"{typed('add', out, 'DIR')} with {counted(short)} more, for {ENOUGH} of each class"
     errors = [] if clf.confidence_.held_out is None else clf.report().label_errors()
     if len(errors) > SUSPICIOUS * figures.images:
-        flags = [] if model == "offline" else ["--model", model]
-        check = typed("check", source, *flags, "--report", "check.html")
+        check = typed("check", source, "--model", model, "--report", "check.html")
         return f"{check} ({counted(len(errors), 'label')} may be wrong)"
-    per_class = zip(figures.per_class or (), counts, strict=False)
-    known = [(accuracy, label) for accuracy, (label, _) in per_class if accuracy is not None]
-    worst, label = min(known, default=(1.0, None), key=lambda pair: pair[0])
-    if worst < WEAK * (figures.accuracy or 0.0):
-        why = f"the weakest class, {label}, has {percent(worst)} %"
-        return f"{typed('report', out, source)} ({escape(why)})"
-    if model == "offline":
-        from prolip.encoders.pretrained import is_here
-
-        if is_here("clip"):
-            return f"{typed('fit', source, '-o', out, '--model', 'clip', '--force')} with CLIP, which is here"
     return f"{typed('eval', out, 'DIR')} with other labelled images"

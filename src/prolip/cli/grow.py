@@ -17,20 +17,18 @@ from prolip.cli.parameters import POSITIVE, argument, command, option
 
 
 @command("add")
-@options.saved_model
+@options.saved_model(*options.ENCODING)
 @argument(
     "source", "[DIR]", f"Labelled images of new classes or known ones: {options.LABELLED}.", required=False
 )
 @option("--name-only", multiple=True, help="Add a class by its name, without an image.")
 @options.replaced_model
-@options.labelled_encoding
 @options.tables
 def add(
     saved: options.SavedModel,
     source: str | None,
     name_only: tuple[str, ...],
     out: Path | None,
-    settings: dict[str, Any],
     tables: options.Tables,
 ) -> None:
     """Add classes or images to a saved model.
@@ -41,7 +39,7 @@ def add(
     $ prolip add my-model --name-only "red panda"
     """
     target = saved.target(out)
-    clf = saved.load(settings)
+    clf = saved.load()
     labelled = None if source is None else tables.labelled(source, "train")
     report = clf.add(labelled, names=name_only).added_
     saved.save(clf, target)
@@ -62,13 +60,10 @@ def add(
 
 
 @command("classes")
-@options.saved_model
+@options.saved_model("device")
 @option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a class.")
 @options.replaced_model
-@options.fit_options("device")
-def classes(
-    saved: options.SavedModel, rename: tuple[str, ...], out: Path | None, settings: dict[str, Any]
-) -> None:
+def classes(saved: options.SavedModel, rename: tuple[str, ...], out: Path | None) -> None:
     """List or rename the classes of a model.
 
     No images are needed. A new name changes no prediction: the prompts of the model keep the old one.
@@ -84,7 +79,7 @@ def classes(
         raise UsageError("nothing is changed: --out goes with --rename")
     target = saved.target(out) if rename else None
     names = dict(map(_parse_pair, rename))
-    clf = saved.load(settings)
+    clf = saved.load()
     if target is not None:
         saved.save(clf.rename(names), target)
     model, task = clf.model_, clf.model_.support.task
@@ -113,9 +108,8 @@ def _parse_pair(pair: str) -> tuple[str, str]:
 
 
 @command("curve")
-@options.saved_model
-@options.fit_options("device")
-def learning_curve(saved: options.SavedModel, settings: dict[str, Any]) -> None:
+@options.saved_model("device")
+def learning_curve(saved: options.SavedModel) -> None:
     """Estimate the accuracy with more images per class.
 
     Measures the accuracy with fewer images per class, inside those of the model, and extrapolates. The page
@@ -123,7 +117,7 @@ def learning_curve(saved: options.SavedModel, settings: dict[str, Any]) -> None:
 
     $ prolip curve my-model
     """
-    curve = saved.load(settings).learning_curve()
+    curve = saved.load().learning_curve()
     if print_as_json(curve.report()):
         return
     rows = [
@@ -134,21 +128,18 @@ def learning_curve(saved: options.SavedModel, settings: dict[str, Any]) -> None:
 
 
 @command("suggest")
-@options.saved_model
+@options.saved_model(*options.ENCODING, tolerance=options.SKIP_ALL)
 @argument("source", "DIR", "Images without labels: a folder, a table or an archive.")
 @option("--count", "-n", type=POSITIVE, default=10, help="Number of images to suggest.")
-@options.unlabelled_encoding
 @options.unlabelled_tables
-def suggest(
-    saved: options.SavedModel, source: str, count: int, settings: dict[str, Any], tables: options.Tables
-) -> None:
+def suggest(saved: options.SavedModel, source: str, count: int, tables: options.Tables) -> None:
     """Suggest which images to label next.
 
     Those that represent most of what is unlike the labelled images come first.
 
     $ prolip suggest my-model unsorted/ -n 20
     """
-    clf, paths = saved.load(settings), tables.listed(source)
+    clf, paths = saved.load(), tables.listed(source)
     suggestions = clf.suggest(paths, count)
     if print_as_json(
         [{"image": str(paths[s.index]), "gain": s.gain, "unsure": s.unsure} for s in suggestions]

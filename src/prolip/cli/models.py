@@ -110,18 +110,11 @@ def _show(name: str) -> None:
         {"name": option, "default": plain(getattr(method, option)), "help": described.get(option, "")}
         for option in methods.options(name)
     ]
-    needs = method.needs.describe()
-    shown = {"name": name, "summary": method.summary, "open_class": method.open_class, "size": method.size}
-    if print_as_json({**shown, "needs": needs, "options": options}):
+    fields = ("name", "summary", "open_class", "size")
+    shown = {field: getattr(method, field) for field in fields} | {"needs": method.needs.describe()}
+    if print_as_json({**shown, "options": options}):
         return
-    console().print(f"[bold]{escape(name)}[/]: {escape(method.summary)}")
-    facts = [
-        ["trains", method.size],
-        ["needs", ", ".join(needs)],
-        ["classes by name", "can be added" if method.open_class else "cannot be added"],
-    ]
-    table(None, ["", ""], facts, right=9)
-    console().print()
+    console().print(f"[bold]{escape(name)}[/]: {escape(method.summary)}\n")
     table(None, ["option", "default", ""], [list(map(str, row.values())) for row in options], right=9)
     hint(f"\nSet one: {typed('fit', 'DIR', '-o', 'MODEL', '--method', name, '-O', 'NAME=VALUE')}")
 

@@ -158,9 +158,6 @@ def ensure_downloaded(name: str, yes: bool) -> None:
         fetch(name, progress)
 
 
-ENCODING = ("skip_bad", "device", "store")
-labelled_encoding = fit_options(*ENCODING)
-unlabelled_encoding = fit_options(*ENCODING, tolerance=SKIP_ALL)
 device = option("--device", default="auto", help=_help("device"))
 features_store = option("--store", type=PATH, show_default="the user's cache", help=_help("store"))
 base = option(
@@ -225,16 +222,16 @@ unlabelled_tables = group("tables", Tables, without=("label_column", "group_by")
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A saved model, and what is known about its base model."""
+    """A saved model, and how it is loaded."""
 
-    path: Path = shared(argument("path", "MODEL", "A saved model.", type=PATH))
-    base: str | None = shared(base)
+    path: Path
+    options: dict[str, Any]  # of `FewShotClassifier.load`
 
-    def load(self, settings: dict[str, Any]) -> FewShotClassifier:
+    def load(self) -> FewShotClassifier:
         """Return the model as a classifier."""
         from prolip import FewShotClassifier
 
-        clf = FewShotClassifier.load(self.path, base=self.base, **settings, progress=progress())
+        clf = FewShotClassifier.load(self.path, **self.options, progress=progress())
         detail(f"{self.path}: {clf.method} on {clf.model_.encoder.name}, {len(clf.classes_)} classes")
         return clf
 
@@ -249,7 +246,21 @@ class SavedModel:
         clf.save(target, support=clf.model_.support.task is not None)
 
 
-saved_model = group("saved", SavedModel)
+ENCODING = ("skip_bad", "device", "store")
+
+
+def saved_model(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any], Any]:
+    """Add a saved model as the first argument, `saved`, and options of `fit_options` to load it with."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def collected(path: Path, base: str | None, settings: dict[str, Any], **values: Any) -> None:
+            function(saved=SavedModel(path, {"base": base, **settings}), **values)
+
+        declared = base(fit_options(*names, tolerance=tolerance)(collected))
+        return argument("path", "MODEL", "A saved model.", type=PATH)(declared)
+
+    return decorate
 
 
 def check_new(out: Path, replace: bool, advice: str = "") -> None:

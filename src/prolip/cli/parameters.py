@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,23 @@ class Option(click.Option):
         self.group = group
 
 
-class Command(click.Command):
+class _WithErrors(click.Command):
+    """A command whose errors name options as the command has them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        from prolip.core.errors import ProlipError, UsageError
+
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise click.Abort from error
+        except ProlipError as error:
+            kind = click.UsageError if isinstance(error, UsageError) else click.ClickException
+            raise kind(error.spelled(partial(spell, self))) from error
+
+
+class Command(_WithErrors):
     """A command with the options that every command has, whose help describes its arguments, too."""
 
     def __init__(self, name: str, params: list[click.Parameter], json: bool, **attributes: Any) -> None:
@@ -89,7 +106,7 @@ class Command(click.Command):
                     formatter.write_dl(shown)
 
 
-class Group(click.Group):
+class Group(_WithErrors, click.Group):
     """A group of commands that are listed in their order; without a command it prints its help."""
 
     def __init__(self, name: str, **attributes: Any) -> None:

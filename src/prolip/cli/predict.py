@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @command("predict")
-@options.saved_model
+@options.saved_model(*options.ENCODING, tolerance=options.SKIP_ALL)
 @argument(
     "sources", "IMAGE_OR_DIR...", "Images, or folders, tables, archives or datasets of them.", nargs=-1,
     required=True,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @option("--out", "-o", type=CSV, help="A new .csv file to write to.")
 @flag("--reject", help="No class for images that seem to belong to none; they are marked in any case.")
 @option(
-    "--false-reject", type=FRACTION, show_default="0.05",
-    help="With --reject: the fraction of images of the classes that may be rejected.",
+    "--false-reject", type=FRACTION, default=0.05,
+    help="Fraction of images of the classes that may be marked, and rejected with --reject.",
 )  # fmt: skip
 @option(
     "--set", "coverage", type=FRACTION, metavar="P",
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     help="Copy each image into a folder for its class; with --reject, into none-of-these too.",
 )  # fmt: skip
 @option(
-    "--unsure", type=click.FloatRange(0, 1), metavar="P",
+    "--unsure", type=click.FloatRange(0, 1), default=0.0, metavar="P",
     help="With --sort-into: images below this probability go into the folder unsure.",
 )  # fmt: skip
-@options.unlabelled_encoding
 @options.unlabelled_tables
 def predict(
     saved: options.SavedModel,
@@ -51,11 +50,10 @@ def predict(
     top: int,
     out: Path | None,
     reject: bool,
-    false_reject: float | None,
+    false_reject: float,
     coverage: float | None,
     sort_into: Path | None,
-    unsure: float | None,
-    settings: dict[str, Any],
+    unsure: float,
     tables: options.Tables,
 ) -> None:
     """Predict the class of images.
@@ -66,30 +64,23 @@ def predict(
     $ prolip predict my-model archive/ --out predictions.csv
     $ prolip predict my-model unsorted/ --sort-into sorted --unsure 0.6
     """
-    from prolip.api.output import Sorter, write_predictions
+    from prolip.api.output import Sorter, folder_names, write_predictions
     from prolip.api.predict import PredictOptions
     from prolip.core import UsageError
-    from prolip.data.files import existing
-    from prolip.evaluate.out_of_distribution import FALSE_REJECT
     from prolip.io.writing import check_place
 
-    if false_reject is not None and not reject:
-        raise UsageError("--false-reject is for --reject: add that option")
-    if unsure is not None and sort_into is None:
+    if unsure and sort_into is None:
         raise UsageError("--unsure is for --sort-into: add that option")
     if out is not None and os.path.lexists(out):
         raise UsageError(f"{out} exists: name another file")
     for place in filter(None, (out, sort_into)):
         check_place(place)
-    clf = saved.load(settings)
+    clf = saved.load()
     classes = clf.model_.classes
-    sorter = None
-    if sort_into is not None:
-        sorter = Sorter.of(sort_into, map(existing, sources), classes, unsure or 0.0)
+    sorter = None if sort_into is None else Sorter(sort_into, folder_names(classes), unsure)
     images = list(dict.fromkeys(tables.listed(list(sources))))
     skipped: list[tuple[str, str]] = []
-    rate = FALSE_REJECT if false_reject is None else false_reject
-    predictions = clf.predict_stream(images, PredictOptions(top, reject, rate, coverage), skipped)
+    predictions = clf.predict_stream(images, PredictOptions(top, reject, false_reject, coverage), skipped)
 
     def rows() -> Iterator[dict[str, Any]]:
         for image, row in predictions:
@@ -135,7 +126,7 @@ def _describe(row: dict[str, Any]) -> str:
 
 
 @command("embed")
-@options.saved_model
+@options.saved_model(*options.ENCODING, tolerance=options.SKIP_ALL)
 @argument("sources", "DIR...", "Folders of images, archives, tables or images.", nargs=-1, required=True)
 @option("--out", "-o", type=FilePath(".npz"), required=True, help="An .npz file.")
 @option(
@@ -143,15 +134,9 @@ def _describe(row: dict[str, Any]) -> str:
     metavar="ADDRESS",
     help="Encode on a Ray cluster: local starts one here, auto joins a running one.",
 )
-@options.unlabelled_encoding
 @options.unlabelled_tables
 def embed(
-    saved: options.SavedModel,
-    sources: tuple[str, ...],
-    out: Path,
-    ray: str | None,
-    settings: dict[str, Any],
-    tables: options.Tables,
+    saved: options.SavedModel, sources: tuple[str, ...], out: Path, ray: str | None, tables: options.Tables
 ) -> None:
     """Write the path and the adapted embedding of each image.
 
@@ -165,7 +150,7 @@ def embed(
     from prolip.io.writing import check_place
 
     check_place(out)
-    clf, paths = saved.load(settings), tables.listed(list(sources))
+    clf, paths = saved.load(), tables.listed(list(sources))
     if ray is not None:
         from prolip.features.pool_extract import store_features
         from prolip.io.pool import open_pool
