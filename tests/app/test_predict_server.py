@@ -60,13 +60,10 @@ def test_none_of_these(server):
         ("/predict", b"no picture", "image/png", 422),
         ("/predict", b"", "image/png", 422),
         ("/predict?model=third", b"", "image/png", 400),
-        ("/predict?model=", b"", "image/png", 400),
         ("/predict?top=many", b"", "image/png", 400),
         ("/predict?top=0", b"", "image/png", 400),
-        ("/predict?top=", b"", "image/png", 400),
         (f"/predict?top={'9' * 5000}", b"", "image/png", 400),
         ("/predict?reject=maybe", b"", "image/png", 400),
-        ("/predict?reject=", b"", "image/png", 400),
         ("/predict", b'{"image": "AAAA"}', "application/json", 415),
         ("/predict", b"--x--", "multipart/form-data; boundary=x", 415),
         ("/elsewhere", b"", "image/png", 404),
@@ -86,12 +83,9 @@ def test_an_image_above_the_limit_is_refused(server):
     assert "9000 x 8000" in json.loads(body)["error"]
 
 
-def test_health_models_and_openapi(server):
+def test_health_and_models(server):
     assert server.json("GET", "/healthz")[1]["status"] == "ok"
     assert server.json("GET", "/models")[1][0]["classes"] == sorted(COLOURS)
-    document = server.json("GET", "/openapi.json")[1]
-    assert document["openapi"].startswith("3.1")
-    assert {"/predict", "/healthz"} <= set(document["paths"])
 
 
 def test_there_is_a_form(server):
@@ -106,8 +100,8 @@ def test_there_is_a_form(server):
 def test_the_pages_need_no_token_but_all_data_do(colour_model):
     with running_models({"colours": colour_model.model_}, TOKEN) as port:
         client = Client(port, "another")
-        paths = ["/", "/healthz", "/openapi.json", "/static/serve/predict.js", "/models", "/predict"]
-        assert [client.raw("GET", path)[0] for path in paths] == [200] * 4 + [401] * 2
+        paths = ["/", "/healthz", "/static/serve/predict.js", "/models", "/predict"]
+        assert [client.raw("GET", path)[0] for path in paths] == [200] * 3 + [401] * 2
 
 
 def test_two_models_of_one_name_are_refused(tmp_path):
@@ -119,8 +113,7 @@ def test_the_command_serves_until_it_is_interrupted(colour_model, tmp_path):
     colour_model.save(tmp_path / "colours")
     program = "from prolip.cli import main; main()"
     run = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", str(tmp_path / "colours"), "--port", "0", "--access-log"],
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", program, "serve", str(tmp_path / "colours"), "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -130,7 +123,4 @@ def test_the_command_serves_until_it_is_interrupted(colour_model, tmp_path):
     assert (status, json.loads(body)["class"]) == (200, "red")
     os.kill(run.pid, signal.SIGINT)
     assert run.wait(20) == 0
-    log, errors = run.communicate()
-    assert errors == ""
-    assert log.count("\n") == 1
-    assert '"POST /predict HTTP/1.1" 200' in log
+    assert run.communicate()[1] == ""

@@ -2,10 +2,9 @@
 
 A model that is not on this machine is downloaded, and loaded, in a thread of its own, while the page works on
 with the model that it has. Then the trainer encodes the images with it. Features of every model stay in the
-project's folder, and the last model stays loaded: going back takes no time.
+project's folder: going back takes no longer than loading the model.
 """
 
-from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -25,7 +24,6 @@ class BaseModels:
         self.change: dict[str, Any] | None = None
         self._project, self._trainer, self._publish, self._device = project, trainer, publish, device
         self._first = trainer.encoded.encoder.name  # may be one without a short name
-        self._loaded = {self._first: trainer.encoded}  # the model in use, and the one before it
 
     def rows(self) -> list[dict[str, Any]]:
         """List models: name, title, megabytes, licence, `recommended` (first) and `downloaded`."""
@@ -65,18 +63,13 @@ class BaseModels:
                 self._show(change)
 
         try:
-            encoded = self._loaded.get(change["model"]) or self._load(change["model"], report)
+            encoders.fetch(change["model"], report)
+            encoder = encoders.load(change["model"], self._device)
             report(1, 1)
-            old = self._trainer.encoded
-            self._project.set_model(encoded.encoder.name)
-            self._loaded = {old.encoder.name: old, encoded.encoder.name: encoded}
-            self._trainer.use(encoded)
+            self._project.set_model(encoder.name)
+            self._trainer.use(EncodedProject(self._project, encoder))
             self._show(None)
         except Exception as error:  # the page stays usable, and says what happened
             if self.change is change:  # otherwise it was cancelled; a download then fails in any way
                 change["error"] = describe_failure(error)
                 self._show(change)
-
-    def _load(self, name: str, report: Callable[[int, int], None]) -> EncodedProject:
-        encoders.fetch(name, report)
-        return EncodedProject(self._project, encoders.load(name, self._device))

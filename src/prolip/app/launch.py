@@ -4,7 +4,6 @@ import errno
 import html
 import logging
 import os
-import re
 import secrets
 import signal
 import socket
@@ -18,7 +17,7 @@ import uvicorn
 
 from prolip import encoders
 from prolip.app import page_server, predict_server
-from prolip.app.project import LINK, Project, ProjectInUseError
+from prolip.app.project import LINK, Project
 from prolip.app.security import Access, require_token
 from prolip.core import ModelError, ProlipError
 from prolip.encoders import Encoder
@@ -62,7 +61,7 @@ def open_app(
     say: Say = print,
     browse: Callable[[str], object] = lambda address: None,
 ) -> None:
-    """Serve the page of a project, which may be new, until Ctrl-C; if it is served already, open that page.
+    """Serve the page of a project, which may be new, until Ctrl-C.
 
     `model` and `device` are those of `load_encoder`; without a `token` there is a random one at every start.
     `say` is called with each line for the user, `browse` with the address of a page to open.
@@ -74,14 +73,7 @@ def open_app(
     with single_thread(), ExitStack() as stack:
         encoder = load_encoder(folder, model, device)  # before a folder is made
         listening = stack.enter_context(bind(host, port))
-        try:
-            project = stack.enter_context(Project.open(folder, encoder.name))
-        except ProjectInUseError:
-            if not link_file.is_file():
-                raise
-            say(f"The page of this project is open already: {redirect_target(link_file)}")
-            browse(link_file.as_uri())
-            return
+        project = stack.enter_context(Project.open(folder, encoder.name))
         page = page_server.PageServer(project, encoder, access, device)
         link = f"{local_url(listening)}#token={secret}"
         stack.enter_context(redirect_file(link, link_file))
@@ -102,7 +94,6 @@ def serve(
     origins: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
     root_path: str = "",
-    access_log: bool = False,
     say: Say = print,
 ) -> None:
     """Serve predictions of saved models until Ctrl-C.
@@ -120,7 +111,7 @@ def serve(
         say(f"Serving {', '.join(loaded)} at {url}predict; try it at {url}; Ctrl-C stops.")
         if token is None and secret is not None:
             say(f"Requests need this header: Authorization: Bearer {secret}")
-        run(server.application(), listening, access_log=access_log, root_path=root_path)
+        run(server.application(), listening, root_path=root_path)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -161,12 +152,6 @@ def redirect_file(link: str, path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def redirect_target(path: Path) -> str:
-    """Return the link of a page that `redirect_file` wrote."""
-    link = re.search(r'url=([^"]*)"', path.read_text("utf-8"))
-    return html.unescape(link[1]) if link else ""
-
-
 class _Server(uvicorn.Server):
     """Calls back at a signal, before it waits for the responses under way."""
 
@@ -179,24 +164,21 @@ class _Server(uvicorn.Server):
 
 
 def run(
-    app: Any, listening: socket.socket, on_stop: Callable[[], None] = lambda: None, **options: Any
+    app: Any, listening: socket.socket, on_stop: Callable[[], None] = lambda: None, root_path: str = ""
 ) -> None:
-    """Serve until a signal; responses under way are completed first, if they do not take long.
-
-    `options` are those of `config`.
-    """
+    """Serve until a signal; responses under way are completed first, if they do not take long."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises a signal again at its end
-    server = _Server(config(app, **options))
+    server = _Server(config(app, root_path))
     server.on_stop = on_stop
     with suppress(KeyboardInterrupt):
         server.run([listening])
 
 
-def config(app: Any, access_log: bool = False, root_path: str = "") -> uvicorn.Config:
-    """Return uvicorn's configuration for an application; an access log has a line for each request."""
+def config(app: Any, root_path: str = "") -> uvicorn.Config:
+    """Return uvicorn's configuration for an application."""
     settings = uvicorn.Config(
         app,
-        access_log=access_log,
+        access_log=False,
         server_header=False,
         ws="none",
         root_path=root_path,

@@ -24,8 +24,7 @@ from prolip.core import UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.io.environment import cores
 
-OPEN_PATHS = ("/healthz", "/openapi.json", "/static/")
-OPENAPI = Path(__file__).parent / "openapi.json"
+OPEN_PATHS = ("/healthz", "/static/")
 BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -54,7 +53,6 @@ class PredictServer:
             Route("/predict", self.predict, methods=["POST"]),
             Route("/models", self.list_models),
             Route("/healthz", lambda _: JSONResponse({"status": "ok", "models": list(self.models)})),
-            Route("/openapi.json", lambda _: FileResponse(OPENAPI)),
         ]
         app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
         return CORSMiddleware(  # without origins it adds nothing
@@ -98,10 +96,7 @@ def _predict(model: AdaptedModel, data: bytes, options: PredictOptions) -> dict[
 
 def _read_options(query: Mapping[str, str]) -> PredictOptions:
     """Return how many classes are ranked, and whether images are rejected."""
-    reject = BOOLEANS.get(query.get("reject", "false").lower())
-    if reject is None:
-        raise UsageError(f"reject must be true or false, got {query['reject'][:20]!r}")
     try:
-        return PredictOptions(int(query.get("top", 1)), reject)
-    except ValueError as error:
-        raise UsageError(f"top must be a positive integer, got {query['top'][:20]!r}") from error
+        return PredictOptions(int(query.get("top", 1)), BOOLEANS[query.get("reject", "false").lower()])
+    except (KeyError, ValueError) as error:
+        raise UsageError("top must be a positive integer, and reject true or false") from error

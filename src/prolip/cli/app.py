@@ -81,12 +81,11 @@ def open_page(folder: Path | None = None, *, no_browser: bool, **server: Any) ->
     "--cors", "origins", metavar="ORIGIN", multiple=True,
     help="Let pages of this site send requests; * is every one.",
 )  # fmt: skip
-@flag("--access-log", help="Print a line for each request.")
 @options.base
 def serve(models: tuple[Path, ...], **server: Any) -> None:
     """Serve predictions over HTTP: POST /predict with an image.
 
-    A browser shows a form at /; /openapi.json describes the API.
+    A browser shows a form at /.
 
     $ prolip serve my-model
     $ curl --data-binary @cat.jpg http://127.0.0.1:8000/predict
