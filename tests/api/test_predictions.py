@@ -11,7 +11,7 @@ from pictures import blotch
 from prolip import FewShotClassifier
 from prolip.api.predict import Predictions, PredictOptions, predict
 from prolip.core import InputError, UsageError
-from prolip.evaluate.figures import Figures
+from prolip.evaluate.metrics import Figures
 
 PROBABILITIES = np.array([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3], [0.1, 0.1, 0.8]])
 Y = np.array([1, 2, 2])

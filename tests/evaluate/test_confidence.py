@@ -12,7 +12,7 @@ from prolip.core.arrays import cross_entropy, softmax
 from prolip.data import ImageSet
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import ONE_SHOT, Confidence, fit_temperature
-from prolip.evaluate.figures import Figures
+from prolip.evaluate.metrics import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution, directions
 from prolip.evaluate.prediction_sets import prediction_sets, set_threshold
 from prolip.features import Extraction

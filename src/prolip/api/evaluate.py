@@ -17,9 +17,8 @@ from prolip.core.arrays import Array, group_weights, softmax
 from prolip.core.tabular import Tabular
 from prolip.data import ImageSet
 from prolip.evaluate.confidence import fold_share
-from prolip.evaluate.figures import Figures
 from prolip.evaluate.label_errors import LabelError, find_label_errors
-from prolip.evaluate.metrics import confusion
+from prolip.evaluate.metrics import Figures, confusion
 from prolip.features import Extraction
 from prolip.io.csv import write_csv
 from prolip.io.progress import Progress

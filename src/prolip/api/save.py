@@ -21,7 +21,7 @@ from prolip.core.errors import first_line
 from prolip.core.names import normalize_label
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
-from prolip.evaluate.figures import Figures
+from prolip.evaluate.metrics import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.base_model import load_base
 from prolip.export.saved import SavedModel, read_model, write_model

@@ -21,7 +21,7 @@ from prolip.io.progress import counted
 if TYPE_CHECKING:
     from prolip import FewShotClassifier
     from prolip.api.evaluate import Report
-    from prolip.evaluate.figures import Figures
+    from prolip.evaluate.metrics import Figures
 
 
 @command("eval")

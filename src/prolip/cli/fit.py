@@ -27,7 +27,7 @@ from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip import FewShotClassifier
-    from prolip.evaluate.figures import Figures
+    from prolip.evaluate.metrics import Figures
 
     Counts = list[tuple[Any, int]]  # class, training images
 

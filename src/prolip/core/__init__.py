@@ -10,8 +10,7 @@ from prolip.core.errors import (
 )
 from prolip.core.fitted import Fitted, HeldOutPredictions, Projected, Settings
 from prolip.core.head import Head
-from prolip.core.task import Task
-from prolip.core.text import Text
+from prolip.core.task import Task, Text
 
 __all__ = [
     "Fitted",

@@ -12,7 +12,7 @@ from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array, Tensors, as_features, read_only, softmax, unit_rows
 from prolip.core.errors import InputError, SavedModelError, UsageError
 from prolip.core.head import Head
-from prolip.core.text import Text
+from prolip.core.task import Text
 
 if TYPE_CHECKING:
     from prolip.io.onnx_graph import Graph

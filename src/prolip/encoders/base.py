@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from prolip.core.arrays import Array
 from prolip.core.errors import ModelError, UsageError
 from prolip.core.head import Head
-from prolip.core.text import Text
+from prolip.core.task import Text
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import require
 from prolip.io.onnx_graph import Graph

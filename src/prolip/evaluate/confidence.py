@@ -32,7 +32,7 @@ import numpy as np
 
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, cross_entropy, softmax
-from prolip.evaluate.figures import Figures
+from prolip.evaluate.metrics import Figures
 from prolip.evaluate.out_of_distribution import OutOfDistribution
 from prolip.solvers.folds import fold_count
 

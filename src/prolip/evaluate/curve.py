@@ -27,8 +27,7 @@ from prolip.core import Fitted, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.core.tabular import Tabular
 from prolip.evaluate import metrics
-from prolip.evaluate.figures import Figures
-from prolip.evaluate.metrics import LEARNING_POWER, POWER_DEVIATION
+from prolip.evaluate.metrics import LEARNING_POWER, POWER_DEVIATION, Figures
 from prolip.methods import from_settings
 from prolip.methods.selection import fold_parts
 

@@ -12,7 +12,7 @@ from prolip.api.model import AdaptedModel
 from prolip.core.arrays import Array
 from prolip.evaluate import metrics
 from prolip.evaluate.curve import Curve
-from prolip.evaluate.figures import Figures
+from prolip.evaluate.metrics import Figures
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.io.progress import counted
 from prolip.report.html import Html, join, percent, table, tag
