@@ -7,7 +7,7 @@ import pytest
 
 import prolip
 from doc_pages import PAGES, ROOT, Session, blocks, draw, fill
-from graph_models import WIDTH, write_graphs
+from graph_models import write_graphs
 from hub_server import serving
 from odd_lines import commands
 from prolip.cli import fit, root
@@ -50,7 +50,7 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     for name in ("clip", "siglip2-b16"):
-        monkeypatch.setitem(MODELS, name, PretrainedModel("Tiny", "owner/model", "fp32", 1, "MIT", WIDTH))
+        monkeypatch.setitem(MODELS, name, PretrainedModel("Tiny", "owner/model", "fp32", 1, "MIT"))
     with serving(tmp_path / "hub") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
         yield hub

@@ -6,7 +6,7 @@ pytest.importorskip("starlette", reason="the extra `app` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 from app_server import png, running_page
-from graph_models import WIDTH, write_graphs
+from graph_models import write_graphs
 from hub_server import serving
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
@@ -22,7 +22,7 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     for name in ("tiny", "missing"):
-        about = PretrainedModel(name, f"owner/{name}", "fp32", 24, "MIT", WIDTH, recommended=name == "tiny")
+        about = PretrainedModel(name, f"owner/{name}", "fp32", 24, "MIT", recommended=name == "tiny")
         monkeypatch.setitem(MODELS, name, about)
     with serving(tmp_path / "hub") as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)

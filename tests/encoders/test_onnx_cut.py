@@ -9,8 +9,6 @@ from prolip.io.onnx_graph import Graph, OnnxModel
 
 RNG = np.random.default_rng(0)
 WEIGHT, BIAS = RNG.normal(size=(5, 3)).astype(np.float32), RNG.normal(size=3).astype(np.float32)
-QUANTIZED, ZERO = RNG.integers(-100, 100, (5, 3)).astype(np.int8), np.array([3, -2, 7], np.int8)
-STEPS = np.array([0.01, 0.02, 0.03], np.float32)
 
 
 def gemm(graph, x):
@@ -27,22 +25,12 @@ def product_and_bias(graph, x):
     )
 
 
-def stored_as_int8(graph, x):
-    weight = graph.node("DequantizeLinear", QUANTIZED, STEPS, ZERO, axis=1)
-    return graph.node("MatMul", x, graph.node("Identity", weight))
-
-
 def with_a_residual(graph, x):
     return graph.node("Add", graph.node("Relu", graph.node("MatMul", x, WEIGHT)), gemm(graph, x))
 
 
 def unit(graph, y):
     return graph.unit_rows(y)
-
-
-def unit_by_its_squares(graph, y):
-    squares = graph.node("ReduceSum", graph.node("Mul", y, y), np.array([-1]), keepdims=1)
-    return graph.node("Div", y, graph.node("Sqrt", squares))
 
 
 def unit_by_one_node(graph, y):
@@ -61,16 +49,12 @@ def write(path, make, x=("batch", 5)):
 
 
 def run(content, x):
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = (
-        onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    )  # exact int8 weights
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return session.run(None, {"x": x})
 
 
-@pytest.mark.parametrize("end", [as_it_is, unit, unit_by_its_squares, unit_by_one_node])
-@pytest.mark.parametrize("linear", [gemm, product, product_and_bias, stored_as_int8, with_a_residual])
+@pytest.mark.parametrize("end", [as_it_is, unit, unit_by_one_node])
+@pytest.mark.parametrize("linear", [gemm, product, product_and_bias, with_a_residual])
 def test_the_map_and_what_goes_into_it_give_the_output(tmp_path, linear, end):
     model = write(tmp_path / "a.onnx", lambda graph, x: end(graph, linear(graph, x)))
     found = find_projection(model, "y")
@@ -87,17 +71,8 @@ def softmax(graph, x):
     return graph.node("Softmax", gemm(graph, x), axis=-1)
 
 
-def divided_by_something_else(graph, x):
-    y = gemm(graph, x)
-    return graph.node("Div", y, graph.node("ReduceL2", x, np.array([-1]), keepdims=1))
-
-
 def times_something_computed(graph, x):
     return graph.node("MatMul", graph.node("Softmax", x), graph.node("Tanh", WEIGHT))
-
-
-def divided_by_an_input(graph, x):
-    return graph.node("Div", gemm(graph, x), "x")
 
 
 def scaled(graph, x):
@@ -108,9 +83,6 @@ def nothing(graph, x):
     return "x"
 
 
-@pytest.mark.parametrize(
-    "end",
-    [softmax, divided_by_something_else, times_something_computed, divided_by_an_input, scaled, nothing],
-)
+@pytest.mark.parametrize("end", [softmax, times_something_computed, scaled, nothing])
 def test_a_graph_that_ends_in_something_else_is_a_black_box(tmp_path, end):
     assert find_projection(write(tmp_path / "a.onnx", end), "y") is None

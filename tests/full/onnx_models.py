@@ -108,6 +108,6 @@ def write_open_clip_pair(folder, model, context):
     export(model.visual, image, folder / "visual.onnx", ("input", "output"))
     export(_OpenClipText(model), text, folder / "textual.onnx", ("input", "output"))
     (folder / "preprocessor_config.json").write_text(json.dumps({"size": size, "crop_size": size}))
-    (folder / "config.json").write_text(json.dumps({"text_cfg": {"context_length": context}}))
+    (folder / "config.json").write_text(json.dumps({"text_config": {"max_position_embeddings": context}}))
     write_tokenizer(folder)
     return folder

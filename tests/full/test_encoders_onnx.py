@@ -14,8 +14,7 @@ from prolip.core import ModelError, ProlipError, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders import MODELS, load
 from prolip.encoders.pretrained import PretrainedModel
-from prolip.export.checkpoint import OriginalRequiredError
-from prolip.export.formats import formats
+from prolip.export.formats import FORMATS
 from tiny_models import TOWERS, colours, random_model
 
 pytest.importorskip("transformers")
@@ -197,10 +196,6 @@ def test_a_checkpoint_of_other_weights_is_refused(folder, tmp_path):
     for given in (None, "offline", f"onnx:{folder}"):
         with pytest.raises(UsageError):
             clf.export(out, to="hf", weights=given)
-    with pytest.raises(UsageError):
-        clf.export(out, to="onnx", weights=weights)
-    with pytest.raises(UsageError):
-        fitted_on(weights)[0].export(out, to="hf", weights=weights)
     import transformers
 
     model = transformers.AutoModel.from_pretrained(folder)
@@ -218,7 +213,7 @@ def test_a_checkpoint_of_other_weights_is_refused(folder, tmp_path):
 def test_original_weights_are_downloaded_only_if_they_are_named(tmp_path, monkeypatch):
     folder = models.write_transformers_js(tmp_path / "hub" / "owner" / "original")
     shutil.copytree(folder, folder.with_name("graphs"))
-    known = PretrainedModel("Tiny", "owner/graphs", "fp32", 1, "MIT", 32, original="hf:owner/original")
+    known = PretrainedModel("Tiny", "owner/graphs", "fp32", 1, "MIT", original="hf:owner/original")
     monkeypatch.setitem(MODELS, "tiny", known)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     with serving(tmp_path / "hub") as hub:
@@ -228,13 +223,13 @@ def test_original_weights_are_downloaded_only_if_they_are_named(tmp_path, monkey
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         clf, _ = fitted_on("tiny", download=True)
         hub.requests.clear()
-        with pytest.raises(OriginalRequiredError) as refused:
+        with pytest.raises(ModelError, match="hf:owner/original"):
             clf.export(tmp_path / "out", to="hf")
         assert hub.requests == []
-        assert "hf" not in formats(clf.fitted_, clf.model_.encoder)
-        clf.export(tmp_path / "out", to="hf", weights=refused.value.original)
+        assert FORMATS["hf"].why_not(clf.fitted_, clf.model_.encoder, download=False)
+        clf.export(tmp_path / "out", to="hf", weights="hf:owner/original")
     clf.export(tmp_path / "again", to="hf")  # they are here now
-    assert "hf" in formats(clf.fitted_, clf.model_.encoder)
+    assert FORMATS["hf"].why_not(clf.fitted_, clf.model_.encoder, download=False) is None
 
 
 def test_damaged_files_are_errors_of_ours(folder, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from prolip.encoders import load
 from prolip.export.card import model_card
 from prolip.export.formats import Export
 from prolip.export.formats import export as write
+from prolip.export.onnx_torch import traced_tower
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import WriteError
 from tiny_models import TEXT, write_clip, write_folder, write_siglip
@@ -210,7 +212,6 @@ def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
     encoder = model(name)
     fitted, pixels = fit(encoder, method)
     export(tmp_path / "out", encoder, fitted, CONFIG, ["onnx"])
-    assert not any(file.suffix == ".data" for file in (tmp_path / "out").iterdir())
 
     def run(file, inputs):
         session = onnxruntime.InferenceSession(tmp_path / "out" / file)
@@ -233,11 +234,24 @@ def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
     assert_close(found, fitted.embed(x[:1]), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("to", "missing", "extra"),
-    [("onnx", "onnxscript", "onnx"), ("hf", "transformers", "hf")],
-)
-def test_libraries_that_are_not_installed(model, tmp_path, monkeypatch, to, missing, extra):
+def test_a_tower_that_cannot_be_traced_or_is_too_large_says_so_in_one_line(model, tmp_path, monkeypatch):
+    encoder = model("vit")
+    fitted, _ = fit(encoder)
+    monkeypatch.setattr("prolip.export.onnx_torch._LIMIT", 1000)
+    with pytest.raises(ModelError, match="too large"):
+        export(tmp_path / "out", encoder, fitted, CONFIG, ["onnx"])
+
+    def broken(pixels):
+        raise RuntimeError("this tower\nhas a story to tell")
+
+    with pytest.raises(ModelError) as outcome:
+        traced_tower(SimpleNamespace(trace=broken, device="cpu"), np.zeros((2, 32, 32, 3), np.uint8))
+    assert str(outcome.value) == "the tower cannot be traced: this tower"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("to", "missing"), [("onnx", "onnxscript"), ("hf", "transformers")])
+def test_libraries_that_are_not_installed(model, tmp_path, monkeypatch, to, missing):
     encoder = model("hf-clip" if to == "hf" else "vit")
     fitted, _ = fit(encoder, "zero_shot")
     monkeypatch.setitem(sys.modules, missing, None)
@@ -262,7 +276,6 @@ def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
     [
         ("open_clip", "prolip.export.formats.write_bytes"),  # the card, written last
         ("open_clip", "safetensors.torch.save_file"),
-        ("onnx", "torch.onnx.ONNXProgram.save"),
     ],
 )
 def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch, to, writer):

@@ -436,7 +436,7 @@ def test_a_click_enlarges_an_image(page):
 HUB_MODEL = """
 from prolip.encoders import MODELS
 from prolip.encoders.pretrained import PretrainedModel
-MODELS["clip"] = PretrainedModel("Tiny", "owner/tiny", "fp32", 1, "MIT", 24, recommended=True)
+MODELS["clip"] = PretrainedModel("Tiny", "owner/tiny", "fp32", 1, "MIT", recommended=True)
 from prolip.cli import main
 main()
 """

@@ -52,13 +52,12 @@ def export(
     $ prolip export my-model --to onnx -o my-onnx
     $ prolip export my-model --to web -o site
     """
-    from prolip.export.formats import check_formats, check_request
+    from prolip.export.formats import check_request
 
     check_request(out, list(to), force)
     if "web" in to and runtime is None:
         runtime = _runtime()
     clf = saved.load()
-    check_formats(clf.fitted_, clf.model_.encoder, to, weights)
     with console(stderr=True).status("writing, and checking what was written"):
         written = clf.export(out, to, force=force, runtime=runtime, all_graphs=all_graphs, weights=weights)
     if print_as_json({"out": str(out), "files": written}):

@@ -31,7 +31,6 @@ __all__ = [
     "check_model",
     "choose_device",
     "fetch",
-    "is_packaged",
     "kinds",
     "load",
 ]
@@ -45,7 +44,6 @@ KINDS = {
     "open_clip": "prolip.encoders.open_clip",
     "hf": "prolip.encoders.huggingface",
 }
-PACKAGED = ("offline",)  # kinds whose weights are installed with this package: nothing is fetched or opened
 
 
 def load(
@@ -106,11 +104,6 @@ def fetch(name: str, progress: Callable[[int, int], None] | None = None) -> None
 def kinds() -> list[str]:
     """Return the names of all kinds, those of installed packages last."""
     return [*KINDS, *(name for name in _entry_points() if name not in KINDS)]
-
-
-def is_packaged(name: str) -> bool:
-    """Whether the weights of this encoder are installed with this package."""
-    return name.partition(":")[0] in PACKAGED
 
 
 def _loader(kind: str) -> Callable[[str, str], Any]:

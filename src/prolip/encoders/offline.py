@@ -18,9 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import sys
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from threading import Lock
@@ -40,7 +38,6 @@ from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import cores
 from prolip.io.files import cache_dir
 from prolip.io.onnx_graph import Graph
-from prolip.io.progress import is_interactive
 from prolip.io.reading import parse_tensors, read_bytes
 from prolip.io.sqlite import open_database
 from prolip.io.writing import write_tensors
@@ -125,26 +122,12 @@ class OfflineEncoder(Encoder):
         path = cache_dir() / f"{self.fingerprint}.safetensors"
         with suppress(ProlipError, KeyError):
             arrays = parse_tensors(read_bytes(path), path)
-            if np.array_equal(arrays["sha256"], _checksum(arrays)):
-                return arrays["weight"], arrays["mean"]
-        if is_interactive():
-            print("preparing the offline encoder, once on this machine ...", file=sys.stderr)
+            return arrays["weight"], arrays["mean"]
         texts = sentence.encode([TEMPLATE.format(name) for name in imagenet_names()])
         weight, mean = fit_projection(self.image_weights["_fc.weight"], texts)
-        arrays = {"weight": weight, "mean": mean}
-        try:
-            write_tensors(path, {**arrays, "sha256": _checksum(arrays)})
-        except ProlipError as error:
-            warnings.warn(
-                f"{error}: the projection is computed at every start; set PROLIP_CACHE to another folder",
-                stacklevel=2,
-            )
+        with suppress(ProlipError):  # of a cache that cannot be written: it is computed at every start
+            write_tensors(path, {"weight": weight, "mean": mean})
         return weight, mean
-
-
-def _checksum(arrays: Mapping[str, Array]) -> Array:
-    digest = hashlib.sha256(arrays["weight"].tobytes() + arrays["mean"].tobytes()).digest()
-    return np.frombuffer(digest, np.uint8)
 
 
 def _look_up(texts: sqlite3.Connection, model: str, prompts: Sequence[str]) -> Array:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import string
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,7 @@ from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import find_projection
-from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
+from prolip.encoders.onnx_files import choose_files, split_precision
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
 from prolip.encoders.preprocess import CLIP_MEAN, CLIP_STD, Preprocess
 from prolip.encoders.pretrained import (
@@ -33,10 +32,11 @@ from prolip.encoders.pretrained import (
     file_sha256,
     find_files,
     find_source,
+    is_hub_name,
 )
 from prolip.io.onnx_graph import Graph, OnnxModel
 from prolip.io.onnx_runtime import onnx_runtime
-from prolip.io.reading import ReadError, read_json
+from prolip.io.reading import read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
@@ -51,29 +51,21 @@ def load(rest: str, device: str) -> OnnxEncoder:
     source, precision = split_precision(rest)
     if not source:
         raise UsageError("onnx: needs a folder or a repository, like onnx:Xenova/clip-vit-base-patch32")
-    folder = Path(source).expanduser()
-    if folder.is_dir() or source.startswith((".", "~")) or folder.is_absolute():
-        return _load_folder(folder, precision, device)
-    return load_pretrained(f"onnx:{rest}", device)
+    if is_hub_name(f"onnx:{rest}"):
+        return load_pretrained(f"onnx:{rest}", device)
+    folder = Path(source).expanduser().resolve()
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    files = {name: folder / name for name in choose_files(str(folder), names, precision)}
+    return OnnxEncoder(f"onnx:{folder}@{precision}", files, PretrainedModel("", "", precision), device)
 
 
 def load_pretrained(name: str, device: str = "auto") -> OnnxEncoder:
     """Load a model of the hub, by its short name or `onnx:OWNER/REPOSITORY`, that was downloaded before."""
     source = find_source(name)
-    found = find_files(source)
-    if found is None:
+    files = find_files(source)
+    if files is None:
         raise DownloadRequiredError(name, source)
-    return OnnxEncoder(name, *found, source, device)
-
-
-def _load_folder(folder: Path, precision: str, device: str) -> OnnxEncoder:
-    if not folder.is_dir():
-        raise ModelError(f"there is no folder {folder}")
-    folder = folder.resolve()
-    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
-    files = choose_files(str(folder), names, precision)
-    paths = {name: folder / name for name in files.all()}
-    return OnnxEncoder(f"onnx:{folder}@{precision}", files, paths, PretrainedModel("", "", precision), device)
+    return OnnxEncoder(name, files, source, device)
 
 
 class OnnxEncoder(Encoder):
@@ -81,25 +73,24 @@ class OnnxEncoder(Encoder):
 
     writes_graphs = True
 
-    def __init__(
-        self, name: str, files: ModelFiles, paths: Mapping[str, Path], source: PretrainedModel, device: str
-    ) -> None:
+    def __init__(self, name: str, files: dict[str, Path], source: PretrainedModel, device: str) -> None:
         config, self._words, processor = (
-            _json(paths[file]) if file in paths else {}
+            _json(files[file]) if file in files else {}
             for file in ("config.json", "tokenizer_config.json", "preprocessor_config.json")
         )
-        self._kind = kind = _model_type(config)
-        self._context, self._text_path = _context(config, kind), paths[files.text]
-        self._tokenizer_path = paths.get("tokenizer.json")
-        self.name, self.files = name, dict(paths)
+        self._kind = kind = "siglip" if "siglip" in str(config.get("model_type")) else "clip"
+        self._context = config.get("text_config", {}).get("max_position_embeddings") or CONTEXT[kind]
+        image_path, self._text_path, *_ = files.values()
+        self._tokenizer_path = files.get("tokenizer.json")
+        self.name, self.files = name, files
         self.licence, self.revision, self.original = source.licence, source.revision, source.original
         self.precision = source.precision
         self.scale = source.scale or SCALES[kind]
         self.shows_sigmoid = kind == "siglip"
         self.graph_tolerance = GRAPH_TOLERANCE[self.precision]
-        self._image = image = Tower(read_graph(paths[files.image]), self.precision, device)
+        self._image = image = Tower(OnnxModel(image_path), self.precision, device)
         self.preprocess = _preprocess(processor, kind, name, image.shape(image.inputs[0])[-1])
-        read = [paths[name] for name in (files.image, files.text, "tokenizer.json") if name in paths]
+        read = [path for path in (image_path, self._text_path, self._tokenizer_path) if path is not None]
         digests = [file_sha256(file) for path in read for file in (path, *_tensor_files(path))]
         about = json.dumps([digests, self.preprocess.config(), self.scale])
         self.fingerprint = hashlib.sha256(about.encode()).hexdigest()
@@ -134,7 +125,7 @@ class OnnxEncoder(Encoder):
 
     @cached_property
     def _text(self) -> Tower:
-        return Tower(read_graph(self._text_path), self.precision, self.device)
+        return Tower(OnnxModel(self._text_path), self.precision, self.device)
 
     @cached_property
     def text_head(self) -> Head:  # type: ignore[override]
@@ -157,25 +148,21 @@ class Tower:
     """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding."""
 
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
-        self._path, self.device = model.path, choose_device(device)
-        output = _embedding_output(model)
-        self._projection = find_projection(model, output)
+        device, output = choose_device(device), _embedding_output(model)
+        self._path, self._precision = model.path, precision
+        self._output = output
         self._features: tuple[str, ...] = (output,)
-        self._output, self._precision = output, precision
-        values = (*self._projection.features, output) if self._projection else (output,)
-        content = model.with_outputs(dict.fromkeys(values))
         try:
-            self._session = OnnxSession(content, _providers(self.device), model.path.parent)
+            self._projection = find_projection(model, output)
+            values = (*self._projection.features, output) if self._projection else (output,)
+            content = model.with_outputs(dict.fromkeys(values))
+            self._session = OnnxSession(content, _providers(device), model.path.parent)
         except Exception as error:  # onnxruntime's errors have no base of their own
             raise ModelError(
                 f"onnxruntime {onnx_runtime().__version__} cannot run {model.path}: {first_line(error)}; "
                 "update it, or use another precision, like NAME@fp32"
             ) from error
-        if self.device != "cpu" and self._session.on_cpu:
-            warnings.warn(
-                f"{self.device} could not be used for {model.path.name}: it runs on the CPU", stacklevel=2
-            )
-            self.device = "cpu"
+        self.device = "cpu" if self._session.on_cpu else device  # ONNX Runtime logs what hinders it
         self.inputs = tuple(self._session.inputs)
 
     def __call__(self, inputs: Mapping[str, Array], names: Sequence[str] | None = None) -> Array:
@@ -195,26 +182,20 @@ class Tower:
         return np.concatenate(rows)
 
     def check(self, inputs: Mapping[str, Array]) -> tuple[Head, str | None]:
-        """Return the head, compared with the graph's own output; or the identity, and why.
-
-        A cut that gives other embeddings than the graph is not used.
-        """
-        whole = self(inputs, (self._output,))
-        identity, projection = Head.identity(whole.shape[1]), self._projection
-        if projection is None:
-            return identity, "its graph does not end in a linear map"
-        features = self(inputs, projection.features)
-        if features.shape[1] != projection.head.width:
-            return identity, "its last linear map does not make one embedding per input"
-        cosine = float((unit_rows(projection.head(features)) * unit_rows(whole)).sum(axis=1).min())
-        if cosine < _AGREEMENT[self._precision]:
-            return identity, f"its projection gives other embeddings (cosine {cosine:.4f})"
-        self._features = projection.features
-        return projection.head, None
+        """Return the head; or the identity, and why: a cut that gives other embeddings is not used."""
+        whole, projection = self(inputs, (self._output,)), self._projection
+        if projection is not None:
+            features = self(inputs, projection.features)
+            if features.shape[1] == projection.head.width:
+                cosines = (unit_rows(projection.head(features)) * unit_rows(whole)).sum(axis=1)
+                if cosines.min() >= _AGREEMENT[self._precision]:
+                    self._features = projection.features
+                    return projection.head, None
+        return Head.identity(whole.shape[1]), "its graph does not end in a linear map"
 
     def to_onnx(self, graph: Graph) -> str:
         """Add the tower to a graph; return the name of its features [B, width]. Inputs have its own names."""
-        graph.include(read_graph(self._path), self._features)
+        graph.include(OnnxModel(self._path), self._features)
         rows = [graph.node("Flatten", graph.cast(name, "float32"), axis=1) for name in self._features]
         return rows[0] if len(rows) == 1 else graph.node("Concat", *rows, axis=1)
 
@@ -240,8 +221,7 @@ def choose_device(device: str) -> str:
 def _providers(device: str) -> list[Any]:
     if device == "cpu":
         return ["CPUExecutionProvider"]
-    options = {"device_id": device.partition(":")[2] or "0", "arena_extend_strategy": "kSameAsRequested"}
-    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+    return [("CUDAExecutionProvider", {"device_id": device.partition(":")[2] or "0"}), "CPUExecutionProvider"]
 
 
 _TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
@@ -315,28 +295,7 @@ def _preprocess(config: dict[str, Any], kind: str, name: str, size: Any) -> Prep
     """Return what a configuration says; without one, CLIP's own preprocessing for the tower's input."""
     if not config and kind == "clip":
         return Preprocess(size if isinstance(size, int) else 224, CLIP_MEAN, CLIP_STD)
-    if "resize_mode" in config:
-        return Preprocess.from_open_clip(config, name)
     return Preprocess.from_processor(config, kind, name)
-
-
-def _model_type(config: dict[str, Any]) -> str:
-    tokenizer = str(config.get("text_cfg", {}).get("hf_tokenizer_name", ""))
-    words = f"{config.get('model_type', '')} {tokenizer}".lower()
-    return "siglip" if "siglip" in words else "clip"
-
-
-def _context(config: dict[str, Any], kind: str) -> int:
-    length = config.get("text_config", {}).get("max_position_embeddings")
-    return int(length or config.get("text_cfg", {}).get("context_length") or CONTEXT[kind])
-
-
-def read_graph(path: Path) -> OnnxModel:
-    """Read the graph of a tower."""
-    try:
-        return OnnxModel(path)
-    except ReadError as error:
-        raise ModelError(f"{path} cannot be read: {error.reason}; if it was downloaded, delete it") from error
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -8,7 +8,8 @@ Exporters write the last linear map of CLIP as one node, after which there may b
     (x --MatMul W--> + b) + residual --[:, 0]--> pooler_output          SigLIP: the last layer of its pooling
 
 `find_projection` walks back from the output to that node and returns what goes into it, and W. Where it finds
-something else, the graph is a black box, and its output is the embedding.
+something else, the graph is a black box, and its output is the embedding. What the division after the map is
+by is not looked at: the caller compares the embeddings.
 """
 
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from prolip.core.arrays import Array
 from prolip.core.head import Head
 from prolip.io.onnx_graph import OnnxModel
 
-_PASS = {"Cast", "Identity", "Dropout"}
 _SELECT = {"Gather", "Squeeze", "Slice", "Flatten", "Reshape"}  # of a sequence of one: [B, 1, D] to [B, D]
+_PASS = _SELECT | {"Cast", "Identity", "Dropout", "Div", "LpNormalization"}
 _MAX_STEPS = 16
 
 
@@ -38,12 +39,9 @@ def find_projection(model: OnnxModel, output: str) -> GraphProjection | None:
         if found := _linear(model, name) or _with_residual(model, name):
             return found
         node = model.producers.get(name)
-        if node is None or not node.input:
+        if node is None or node.op_type not in _PASS or not node.input:
             return None
-        if node.op_type in _PASS | _SELECT | {"LpNormalization"} or _divides_by_length(model, node):
-            name = node.input[0]
-        else:
-            return None
+        name = node.input[0]
     return None
 
 
@@ -84,22 +82,25 @@ def _with_residual(model: OnnxModel, name: str) -> GraphProjection | None:
 
 
 def _quantized(model: OnnxModel, node: Any) -> GraphProjection | None:
-    """Return the map of a dynamic int8 product, of float input: its weight is (q - z) s."""
-    for product, scales in (node.input, node.input[::-1]):
-        inner, scaling = model.producers.get(product), model.producers.get(scales)
-        if inner is not None and inner.op_type == "Cast":
-            inner = model.producers.get(inner.input[0])
-        if inner is None or scaling is None or inner.op_type != "MatMulInteger" or scaling.op_type != "Mul":
-            continue
-        quantize = model.producers.get(inner.input[0])
-        weight = _constant(model, inner.input[1])
-        scale = next((s for s in (_constant(model, x) for x in scaling.input) if s is not None), None)
-        if quantize is None or quantize.op_type != "DynamicQuantizeLinear" or weight is None or scale is None:
-            continue
-        zero = _constant(model, inner.input[3]) if len(inner.input) > 3 else None
-        whole = weight.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))
-        return _projection(whole * scale.astype(np.float32), None, quantize.input[0])
-    return None
+    """Return the map of a dynamic int8 product, as ONNX Runtime quantizes it: its weight is (q - z) s."""
+    cast = _producer(model, node.input[0], "Cast")
+    scaling = _producer(model, node.input[1], "Mul")
+    product = cast and _producer(model, cast.input[0], "MatMulInteger")
+    quantize = product and _producer(model, product.input[0], "DynamicQuantizeLinear")
+    if scaling is None or quantize is None:
+        return None
+    weight, scale = _constant(model, product.input[1]), _constant(model, scaling.input[1])
+    if weight is None or scale is None:
+        return None
+    zero = _constant(model, product.input[3]) if len(product.input) > 3 else None
+    whole = weight.astype(np.float32) - (0 if zero is None else zero.astype(np.float32))
+    return _projection(whole * scale.astype(np.float32), None, quantize.input[0])
+
+
+def _producer(model: OnnxModel, name: str, kind: str) -> Any:
+    """Return the node that computes a value, if it is of this kind."""
+    node = model.producers.get(name)
+    return node if node is not None and node.op_type == kind else None
 
 
 def _projection(weight: Array | None, bias: Array | None, features: str) -> GraphProjection | None:
@@ -109,44 +110,14 @@ def _projection(weight: Array | None, bias: Array | None, features: str) -> Grap
     return GraphProjection(head, (features,))
 
 
-def _integer(node: Any, name: str, default: int = 0) -> int:
-    return next((int(each.i) for each in node.attribute if each.name == name), default)
+def _integer(node: Any, name: str) -> int:
+    return next((int(each.i) for each in node.attribute if each.name == name), 0)
 
 
 def _constant(model: OnnxModel, name: str) -> Array | None:
-    """Return a value that does not depend on the inputs: a tensor, or a simple function of one."""
-    if (found := model.constant(name)) is not None:
-        return found
+    """Return a value that does not depend on the inputs: a tensor, also transposed or cast."""
     node = model.producers.get(name)
-    if node is None or node.op_type not in ("Transpose", "Cast", "Identity", "DequantizeLinear"):
-        return None
+    if node is None or node.op_type not in ("Transpose", "Cast", "Identity"):
+        return model.constant(name)
     inner = _constant(model, node.input[0])
-    if inner is None or node.op_type in ("Cast", "Identity"):
-        return inner
-    if node.op_type == "Transpose":
-        return inner.T if inner.ndim == 2 else None
-    scale = _constant(model, node.input[1])
-    zero = _constant(model, node.input[2]) if len(node.input) > 2 else None
-    if scale is None:
-        return None
-    shape = [1] * inner.ndim
-    if scale.ndim:
-        shape[_integer(node, "axis", 1)] = -1
-    moved = inner.astype(np.float32) - (0 if zero is None else zero.astype(np.float32).reshape(shape))
-    return moved * scale.astype(np.float32).reshape(shape)
-
-
-def _divides_by_length(model: OnnxModel, node: Any) -> bool:
-    if node.op_type != "Div":
-        return False
-    name = node.input[1]
-    for _ in range(8):
-        before = model.producers.get(name)
-        if before is None or not before.input:
-            return False
-        if before.op_type in ("ReduceL2", "ReduceSumSquare"):
-            return bool(before.input[0] == node.input[0])
-        if before.op_type in ("ReduceSum", "Pow", "Mul"):
-            return True
-        name = before.input[0]
-    return False
+    return inner.T if inner is not None and node.op_type == "Transpose" else inner

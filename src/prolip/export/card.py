@@ -46,7 +46,7 @@ def _metadata(config: dict[str, Any], files: Collection[str], name: str) -> Any:
     library = next((library for file, library in libraries.items() if file in files), "prolip")
     licence = config.get("licence") or ""
     known = {"MIT": "mit", "Apache-2.0": "apache-2.0"}.get(licence.partition(" ")[0], "other")
-    measured, where, _ = _measured(config)
+    measured, where = _measured(config)
     results = [
         EvalResult(
             task_type="image-classification", dataset_type="imagefolder",
@@ -112,7 +112,7 @@ def _classes(config: dict[str, Any]) -> str:
 
 def _results(config: dict[str, Any]) -> str:
     """Return the section with the accuracy."""
-    measured, _, where = _measured(config)
+    measured, where = _measured(config)
     if not measured.get("images"):
         return "## Accuracy\n\nNot measured. Run `prolip eval` on images of your own."
     pairs = zip(config["classes"], measured["per_class"], strict=False)
@@ -131,41 +131,32 @@ def _results(config: dict[str, Any]) -> str:
     )
 
 
-def _measured(config: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
+def _measured(config: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return figures on test images, if given, otherwise on held-out images of the support set, and which."""
     if not (measured := config.get("evaluation")):
-        where = "by cross-validation on the labelled images"
-        return config.get("held_out") or {}, "cross-validation", where
-    if measured.get("duplicates"):
-        where = f"on images of which {measured['duplicates']} were used in the fit, so that it is optimistic"
-        return measured, "some of them used in the fit", where
-    return measured, "not used in the fit", "on test images that were not used in the fit"
+        return config.get("held_out") or {}, "by cross-validation on the labelled images"
+    if used := measured.get("duplicates"):
+        return measured, f"on images of which {used} were used in the fit, so that it is optimistic"
+    return measured, "on test images that were not used in the fit"
 
 
 def _confidence(config: dict[str, Any], files: Collection[str]) -> str:
     if not config["fit"]["images"]:
         return "## Confidence\n\nProbabilities are not calibrated: there was no labelled image."
-    measured = config.get("evaluation") or config.get("held_out") or {}
-    sentences = [
-        f"## Confidence\n\nThey are calibrated on the labelled images by one temperature, "
+    measured, _ = _measured(config)
+    text = (
+        "## Confidence\n\nProbabilities are calibrated on the labelled images by one temperature, "
         f"{config['temperature']:.3g}, which does not change the predicted class."
-    ]
+    )
     if "calibration_error" in measured:
-        floor = measured.get("calibration_error_floor")
-        chance = f"; with that many images, {_percent(floor)} is due to chance" if floor else ""
-        sentences.append(
-            f"Expected calibration error: {_percent(measured['calibration_error_before'])} at temperature 1, "
-            f"before calibration, and {_percent(measured['calibration_error'])} after (0 means that of the "
-            f"predictions with 80 % confidence, 80 % are correct{chance})."
+        text += (
+            f" Expected calibration error: {_percent(measured['calibration_error_before'])} at "
+            f"temperature 1, before calibration, and {_percent(measured['calibration_error'])} after "
+            "(0 means that of the predictions with 80 % confidence, 80 % are correct)."
         )
     if "classifier.onnx" in files or "index.html" in files:
-        sentences.append("An image unlike all of the labelled ones is reported as none of the classes.")
-    else:
-        sentences.append(
-            "It predicts one of its classes whatever the image shows; with prolip, `prolip predict --reject` "
-            "rejects out-of-distribution images, unlike all of the labelled ones."
-        )
-    return " ".join(sentences)
+        return f"{text} An image unlike all of the labelled ones is reported as none of the classes."
+    return f"{text} It predicts one of its classes whatever the image shows."
 
 
 def _origin(config: dict[str, Any]) -> str:

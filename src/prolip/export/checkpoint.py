@@ -34,36 +34,16 @@ if TYPE_CHECKING:
 LIBRARIES = ("hf", "open_clip")
 
 
-class OriginalRequiredError(ModelError):
-    """The weights that ONNX graphs were made of are not on this machine, and nobody said to download them."""
-
-    def __init__(self, name: str, original: str, reason: str) -> None:
-        self.name, self.original = name, original
-        super().__init__(
-            f"a checkpoint of {name} needs the original weights, {original}, which cannot be loaded without "
-            f"a download ({reason}): pass ",
-            Parameter("weights", original),
-            " to download them (hundreds of MB), or ",
-            Parameter("weights", "hf:FOLDER"),
-            " for a copy",
-        )
-
-
 def require_original(encoder: Encoder, library: str, weights: str | None = None) -> str | None:
     """Return the name of the model of a library, "hf" or "open_clip", that ONNX graphs were made of.
 
     None if the encoder itself is a model of the library. `weights` is the name that the user gives.
     """
-    if encoder.library is not None:
-        if encoder.library != library:
-            raise UsageError(f"{encoder.name} is not a model of {library}: export it to {encoder.library}")
-        if weights is not None:
-            raise UsageError(f"weights are for models on ONNX graphs: {encoder.name} has its own")
+    if encoder.library == library:
         return None
     if encoder.files is None:
-        raise ModelError(
-            f"{encoder.name} is not a model of open_clip or transformers, and has no counterpart there: "
-            "export it to onnx"
+        raise UsageError(
+            f"{encoder.name} is not a model of {library}: export it to {encoder.library or 'onnx'}"
         )
     if encoder.precision == "int8":
         raise ModelError(
@@ -90,16 +70,17 @@ def load_original(encoder: Encoder, library: str, weights: str | None = None) ->
     try:
         with nullcontext() if weights else cache_only():
             original = load(name, "cpu")
-    except MissingPackageError:
-        raise
     except ModelError as error:
-        if weights:
+        if weights or isinstance(error, MissingPackageError):
             raise
-        raise OriginalRequiredError(encoder.name, name, first_line(error)) from error
-    tolerance = {"fp32": 1e-6, "fp16": 2e-3}[encoder.precision]
+        raise ModelError(
+            f"a checkpoint of {encoder.name} needs the original weights, {name}, which are not on this "
+            f"machine ({first_line(error)}): download them with ",
+            Parameter("weights", name),
+        ) from error
     for ours, theirs in ((encoder.head, original.head), (encoder.text_head, original.text_head)):
         if ours.weight.shape != theirs.weight.shape or not np.allclose(
-            ours.weight, theirs.weight, rtol=tolerance, atol=1e-6
+            ours.weight, theirs.weight, rtol=1e-6, atol=1e-6
         ):
             raise ModelError(f"{name} has another projection than {encoder.name}: it is not the same model")
     # Centre crops of the two libraries may be one pixel apart.

@@ -154,9 +154,9 @@ def export(path: Path, model: Export, to: Sequence[str], *, force: bool = False)
     A folder that holds files is an error, unless `force`, which replaces those of the same names.
     """
     check_request(path, to, force)
-    check_formats(model.fitted, model.encoder, to, model.weights)
-    if model.runtime is not None and "web" not in to:
-        raise UsageError("the runtime is for the format web")
+    for target in to:
+        if reason := FORMATS[target].why_not(model.fitted, model.encoder, model.weights):
+            raise UsageError(reason)
     written: list[str] = []
 
     def fill(folder: Path) -> None:
@@ -170,20 +170,6 @@ def export(path: Path, model: Export, to: Sequence[str], *, force: bool = False)
 
     write_folder(path, fill, replace=force)
     return written
-
-
-def formats(fitted: Fitted, encoder: Encoder) -> tuple[str, ...]:
-    """Return the formats that an adapted model can have without a download."""
-    return tuple(name for name, each in FORMATS.items() if each.why_not(fitted, encoder, None, False) is None)
-
-
-def check_formats(fitted: Fitted, encoder: Encoder, to: Sequence[str], weights: str | None = None) -> None:
-    """Refuse formats that an adapted model cannot have, before anything is written."""
-    if weights is not None and not {"hf", "open_clip"}.intersection(to):
-        raise UsageError("weights are for the formats hf and open_clip")
-    for target in to:
-        if reason := FORMATS[target].why_not(fitted, encoder, weights):
-            raise UsageError(reason)
 
 
 def check_request(path: Path, to: Sequence[str], force: bool) -> None:

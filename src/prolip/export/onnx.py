@@ -16,7 +16,6 @@ it is accepted. A method without an embedding of its own has only the classifier
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,23 +80,23 @@ def write_graphs(
         specs.append(classifier_spec(encoder, fitted, temperature, rejection, pixels))
     if all_graphs and isinstance(fitted, Projected):
         specs.append(embedding_spec(encoder, fitted, pixels))
-    with _tower(folder, encoder, pixels) as add_tower:
-        for spec in specs:
-            graph = Graph()
-            if spec.example.ndim == 3:
-                graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
-            spec.follow(graph, add_tower(graph))
-            write_bytes(folder / spec.name, graph.to_bytes(spec.inputs, spec.outputs, about))
-            check_graph(folder / spec.name, spec, encoder.graph_tolerance)
+    add_tower = _tower(encoder, pixels)
+    for spec in specs:
+        graph = Graph()
+        if spec.example.ndim == 3:
+            graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
+        spec.follow(graph, add_tower(graph))
+        write_bytes(folder / spec.name, graph.to_bytes(spec.inputs, spec.outputs, about))
+        check_graph(folder / spec.name, spec, encoder.graph_tolerance)
 
 
-def _tower(folder: Path, encoder: Encoder, pixels: Array) -> Any:
-    """Return a context with a function that adds the image tower to a graph, as `AddTower`."""
+def _tower(encoder: Encoder, pixels: Array) -> AddTower:
+    """Return a function that adds the image tower to a graph."""
     if encoder.writes_graphs:
-        return nullcontext(lambda graph: encoder.image_to_onnx(graph, "pixels"))
+        return lambda graph: encoder.image_to_onnx(graph, "pixels")
     from prolip.export.onnx_torch import traced_tower
 
-    return traced_tower(folder, encoder, pixels)
+    return traced_tower(encoder, pixels)
 
 
 def classifier_spec(

@@ -1,8 +1,7 @@
 """The image tower in torch as an ONNX graph: torch traces it once, and every graph includes it."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,8 +14,8 @@ from prolip.encoders.hub import quiet
 from prolip.io.environment import require
 from prolip.io.onnx_graph import OPSET, Graph, OnnxModel
 
-_ONE_FILE = 1_900_000_000  # bytes: protobuf ends at 2 GB; larger weights go to a file beside
 _OUTPUT = "tower_output"
+_LIMIT = 1_900_000_000  # bytes of a tower; protobuf's own limit is that of the whole file
 
 
 class _Traced(nn.Module):
@@ -31,37 +30,17 @@ class _Traced(nn.Module):
         return self.run(pixels)
 
 
-@contextmanager
-def traced_tower(folder: Path, encoder: Encoder, pixels: Array) -> Iterator[Callable[[Graph], str]]:
-    """Yield a function that adds the image tower to a graph, and returns the name of its output.
-
-    Weights that are too large for one file stay in the folder.
-    """
-    require("onnxscript", "onnx")
-    path = folder / "image_tower.onnx"
-    try:
-        _trace(path, encoder, to_torch(pixels, encoder.device))
-        model = OnnxModel(path)
-
-        def add(graph: Graph) -> str:
-            graph.include(model, [_OUTPUT])
-            return _OUTPUT
-
-        yield add
-    finally:
-        path.unlink(missing_ok=True)
-
-
 @torch.no_grad()
-def _trace(path: Path, encoder: Encoder, pixels: Tensor) -> None:
-    module = _Traced(encoder).eval()
+def traced_tower(encoder: Encoder, pixels: Array) -> Callable[[Graph], str]:
+    """Return a function that adds the image tower to a graph, and returns the name of its output."""
+    require("onnxscript", "onnx")
     try:
         with quiet(), warnings.catch_warnings():
             # Two inputs of one batch, and the exporter's own deprecations: a user can do nothing about them.
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                module,
-                (pixels,),
+                _Traced(encoder).eval(),
+                (to_torch(pixels, encoder.device),),
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
@@ -69,8 +48,16 @@ def _trace(path: Path, encoder: Encoder, pixels: Tensor) -> None:
                 output_names=[_OUTPUT],
                 dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
             )
+        assert program is not None
+        model = OnnxModel(Path(encoder.name), program.model_proto)
     except Exception as error:  # the exporter raises whatever the model's code raises
         raise ModelError(f"the tower cannot be traced: {first_line(error.__cause__ or error)}") from error
-    assert program is not None
-    weights = sum(parameter.nbytes for parameter in module.parameters())
-    program.save(str(path), external_data=weights > _ONE_FILE)
+
+    if model.proto.ByteSize() > _LIMIT:
+        raise ModelError(f"the tower of {encoder.name} is too large for one file of ONNX, which ends at 2 GB")
+
+    def add(graph: Graph) -> str:
+        graph.include(model, [_OUTPUT])
+        return _OUTPUT
+
+    return add

@@ -145,13 +145,10 @@ def _read(path: Path, manifest: dict[str, Any]) -> SavedModel:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check prolip.json."""
-    if not path.is_dir():
-        why = "it is a file" if path.exists() else "there is no such folder"
-        raise SavedModelError(
-            f"no saved model at {path}: {why}; `prolip fit DIR -o MODEL` makes one", "missing"
-        )
     if not (path / CONFIG).exists():
-        raise SavedModelError(f"{path} is not a complete saved model: {CONFIG} is missing", "missing")
+        raise SavedModelError(
+            f"no saved model at {path}: it has no {CONFIG}; `prolip fit DIR -o MODEL` makes one", "missing"
+        )
     try:
         config = read_json(path / CONFIG)
     except ReadError as error:
@@ -159,10 +156,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise SavedModelError(f"{path / CONFIG} is damaged: it is not the JSON of a saved model")
     if config["format"] != FORMAT:
-        which, what = (
-            ("a newer", "upgrade prolip") if config["format"] > FORMAT else ("an earlier", "fit it again")
+        raise SavedModelError(
+            f"{path} was saved by another version of prolip (format {config['format']}, not {FORMAT}): "
+            "use that version, or fit it again",
+            "version",
         )
-        raise SavedModelError(f"{path} was saved by {which} version: {what}", "version")
     if not isinstance(config.get("files"), dict):
         raise SavedModelError(f"{path / CONFIG} is damaged: it lists no files")
     return config

@@ -44,16 +44,7 @@ INSIDE = 150_000_000  # bytes of a model that is put inside of the page
 
 def find_runtime(folder: Path | None = None) -> Path | None:
     """Return the folder that has ONNX Runtime Web: in an unpacked package, or as it was downloaded."""
-    places = (
-        [cache_dir() / f"onnxruntime-web-{VERSION}"]
-        if folder is None
-        else [
-            folder,
-            folder / "dist",
-            folder / "package" / "dist",
-        ]
-    )
-    for place in places:
+    for place in [folder, folder / "dist"] if folder else [cache_dir() / f"onnxruntime-web-{VERSION}"]:
         if all((place / name).is_file() for name, _ in RUNTIME.values()):
             return place
     if folder is not None:
