@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from prolip.core import ModelError, UsageError
 from prolip.encoders import load, pretrained, sentence
 from prolip.encoders import offline as module
-from prolip.encoders.imagenet import imagenet_names
-from prolip.encoders.offline import fit_projection
+from prolip.encoders.offline import fit_projection, imagenet_names
 from prolip.io.files import cache_dir
 
 TEMPLATE = "a photo of a {}."

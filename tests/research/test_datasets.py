@@ -6,7 +6,7 @@ import pytest
 
 from prolip.core import InputError
 from prolip.core.errors import UnknownNameError
-from prolip.encoders.imagenet import imagenet_names
+from prolip.encoders.offline import imagenet_names
 from prolip.research.datasets import DATASETS, Benchmark, find_dataset, read_dataset
 from prolip.research.datasets.check import check_dataset, check_datasets
 

@@ -20,7 +20,8 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -31,10 +32,9 @@ from prolip.core.errors import ProlipError, UsageError
 from prolip.core.head import Head
 from prolip.encoders import efficientnet_lite, sentence
 from prolip.encoders.base import Encoder
-from prolip.encoders.imagenet import imagenet_names
 from prolip.encoders.onnx_tower import PIECE, OnnxSession
-from prolip.encoders.packaged import PackagedFile
 from prolip.encoders.preprocess import Preprocess
+from prolip.encoders.pretrained import PackagedFile
 from prolip.io.environment import cores
 from prolip.io.files import cache_dir
 from prolip.io.onnx_graph import Graph
@@ -167,3 +167,9 @@ def fit_projection(classifier: Array, texts: Array, ridge: float = RIDGE) -> tup
     t = unit_rows(texts - mean)
     weight = np.linalg.solve(a.T @ a + ridge * np.eye(a.shape[1]), a.T @ t)
     return weight.astype(np.float32), mean.astype(np.float32)
+
+
+@cache
+def imagenet_names() -> tuple[str, ...]:
+    """Return 1,000 names in label order, of zero-shot work; 'missile' and 'sunglasses' are two classes each."""
+    return tuple(Path(__file__).with_name("imagenet_classes.txt").read_text(encoding="utf-8").splitlines())

@@ -24,7 +24,7 @@ from prolip.core.head import Head
 from prolip.encoders.base import Encoder
 from prolip.encoders.onnx_cut import find_projection
 from prolip.encoders.onnx_files import choose_files, split_precision
-from prolip.encoders.onnx_tower import PIECE, OnnxSession
+from prolip.encoders.onnx_tower import PIECE, OnnxSession, onnx_runtime
 from prolip.encoders.preprocess import CLIP_MEAN, CLIP_STD, Preprocess
 from prolip.encoders.pretrained import (
     DownloadRequiredError,
@@ -35,7 +35,6 @@ from prolip.encoders.pretrained import (
     is_hub_name,
 )
 from prolip.io.onnx_graph import Graph, OnnxModel
-from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.reading import read_json
 
 SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the models' own, to their last digit

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from prolip.core.errors import ModelError, check_name
-from prolip.io.onnx_runtime import runs_signed_convolutions
+from prolip.encoders.onnx_tower import runs_signed_convolutions
 
 # Endings of a tower's name. Signed weights (_int8) are twice as fast as unsigned ones where ONNX Runtime can
 # run them.

@@ -6,6 +6,8 @@ cache. At most one run per core is active, however many threads call, so that me
 No thread spins.
 """
 
+import importlib
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +15,25 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import BoundedSemaphore
+from types import ModuleType
 from typing import Any
 
 from prolip.core.arrays import Array
 from prolip.io.environment import cores
-from prolip.io.onnx_runtime import onnx_runtime
 
 PIECE = 4  # images per run; the fastest of 1 to 32
+
+
+def onnx_runtime() -> ModuleType:
+    """Import the library with telemetry off; its own switch would come after the first event."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return importlib.import_module("onnxruntime")
+
+
+def runs_signed_convolutions() -> bool:
+    """Whether convolutions with signed 8-bit weights can be run, as in graphs of the hub named `_int8`."""
+    major, minor = map(int, onnx_runtime().__version__.split(".")[:2])
+    return (major, minor) >= (1, 24)
 
 
 @cache

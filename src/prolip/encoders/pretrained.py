@@ -2,12 +2,14 @@
 
 Files come from the Hugging Face hub (or HF_ENDPOINT) into its own cache, which other programs share. Nothing
 is downloaded unless the caller says so: `find_files` looks at what is there, `download` gets the rest. Every
-file is compared with the SHA-256 that is known for it: that of the table below, or that the hub states.
+file is compared with the SHA-256 that is known for it: that of the table below, or that the hub states. The
+weights of `offline` come inside installed packages: `PackagedFile`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -158,6 +160,30 @@ def file_sha256(path: Path) -> str:
     with suppress(OSError, ProlipError):
         write_json(note, {"file": state, "sha256": digest})
     return digest
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """A file inside a package, and the SHA-256 of its content.
+
+    `distribution` is the name of the package for pip, `package` its name for Python.
+    """
+
+    distribution: str
+    package: str
+    inside: str
+    digest: str
+
+    def path(self) -> Path:
+        """Return the path of the file, after checking its content."""
+        spec = importlib.util.find_spec(self.package)
+        path = Path(spec.origin if spec and spec.origin else "").parent / self.inside
+        if not path.is_file() or file_sha256(path) != self.digest:
+            raise ModelError(
+                f"{self.inside} of the package {self.package} is missing, or its SHA-256 is not "
+                f"{self.digest}: pip install --force-reinstall {self.distribution}"
+            )
+        return path
 
 
 def is_hub_name(name: str) -> bool:

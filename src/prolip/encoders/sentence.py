@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 
 from prolip.core.arrays import Array
-from prolip.encoders.packaged import PackagedFile
+from prolip.encoders.pretrained import PackagedFile
 
 WIDTH = 512
 MAX_TOKENS = 256  # longer prompts are truncated

@@ -27,9 +27,9 @@ from prolip.core import Fitted, Head, Projected
 from prolip.core.arrays import Array, softmax
 from prolip.core.errors import ModelError, first_line
 from prolip.encoders.base import Encoder
+from prolip.encoders.onnx_tower import onnx_runtime
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.onnx_graph import Graph, Values
-from prolip.io.onnx_runtime import onnx_runtime
 from prolip.io.writing import write_bytes
 
 AddTower = Callable[[Graph], str]  # adds the image tower to a graph; its input is `pixels`
