@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prolip import methods
+from prolip.core.arrays import softmax_loss
 from prolip.methods import logit_bias
 from prolip.methods.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.selection import Splits
-from prolip.solvers.softmax_loss import softmax_loss
 from test_methods import create, cross_entropy, problem, zero_shot
 
 TERMS = [

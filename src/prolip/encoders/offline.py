@@ -171,5 +171,5 @@ def fit_projection(classifier: Array, texts: Array, ridge: float = RIDGE) -> tup
 
 @cache
 def imagenet_names() -> tuple[str, ...]:
-    """Return 1,000 names in label order, of zero-shot work; 'missile' and 'sunglasses' are two classes each."""
+    """Return 1,000 names of zero-shot work, by label; 'missile' and 'sunglasses' are two classes each."""
     return tuple(Path(__file__).with_name("imagenet_classes.txt").read_text(encoding="utf-8").splitlines())

@@ -49,7 +49,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from prolip.core import Fitted, Head, HeldOutPredictions, Projected, Task
-from prolip.core.arrays import Array, row_lengths
+from prolip.core.arrays import Array, row_lengths, softmax_loss
 from prolip.core.capabilities import Capability
 from prolip.methods.base import FitContext, Method, OptionError
 from prolip.methods.registry import register
@@ -57,7 +57,6 @@ from prolip.methods.selection import Splits, Tuning
 from prolip.solvers import exact
 from prolip.solvers.folds import assign_folds, canonical_order
 from prolip.solvers.regression import SoftmaxRegression
-from prolip.solvers.softmax_loss import softmax_loss
 from prolip.solvers.threads import parallel_matmul
 
 TEXT_SHARE = 0.5

@@ -21,10 +21,9 @@ import numpy as np
 
 from prolip import solvers
 from prolip.core import Fitted, Task
-from prolip.core.arrays import Array, row_lengths, unit_rows
+from prolip.core.arrays import Array, row_lengths, softmax_loss, unit_rows
 from prolip.methods.base import Method, Progress
 from prolip.solvers.adam import Steps
-from prolip.solvers.softmax_loss import softmax_loss
 from prolip.solvers.threads import parallel_for, split_range
 
 # Rows x classes that are worth waking a thread for, and at most so many chunks, as each repeats what does not

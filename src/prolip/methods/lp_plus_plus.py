@@ -28,11 +28,10 @@ from typing import ClassVar
 import numpy as np
 
 from prolip.core import Task
-from prolip.core.arrays import Array, one_hot_sum
+from prolip.core.arrays import Array, one_hot_sum, softmax_loss
 from prolip.methods.base import FitContext, Method
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.registry import register
-from prolip.solvers.softmax_loss import softmax_loss
 
 
 @register

@@ -17,9 +17,8 @@ from copy import copy
 import numpy as np
 
 from prolip.core import Task
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, softmax_loss
 from prolip.solvers.reduction import Reduction
-from prolip.solvers.softmax_loss import softmax_loss
 from prolip.solvers.threads import parallel_for, split_range
 
 TINY = 1e-30

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prolip.core.arrays import Array, softmax
+from prolip.core.arrays import Array, softmax, softmax_loss
 from prolip.solvers import threads
 from prolip.solvers.minimise import Minimum, minimise
 from prolip.solvers.reduction import factorise
-from prolip.solvers.softmax_loss import softmax_loss
 from prolip.solvers.threads import parallel_for, parallel_matmul, single_thread, split_range
 
 
