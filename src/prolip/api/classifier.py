@@ -82,8 +82,6 @@ class FewShotClassifier(Parameters):
         labels: Any = None,
         groups: Any = None,
         *,
-        image_column: str | None = None,
-        label_column: str | None = None,
         classes: Sequence[str] | None = None,
         unlabelled: Any = None,
     ) -> FewShotClassifier:
@@ -98,8 +96,6 @@ class FewShotClassifier(Parameters):
             One per image, names or numbers; None where `images` have labels.
         groups
             The group of each image, where some are alike (photos of one animal): a group stays in one fold.
-        image_column, label_column
-            The columns of a table, a dataset or a frame, where they are not recognised.
         classes
             Names of classes, in place of images: a zero-shot model, which learns from images that `add` gets.
         unlabelled
@@ -114,9 +110,7 @@ class FewShotClassifier(Parameters):
         if classes is not None:
             self.model_ = fit_names(encoder, recipe, classes)
             return self
-        labelled = read_labelled(
-            images, labels, groups, split="train", image_column=image_column, label_column=label_column
-        )
+        labelled = read_labelled(images, labels, groups, split="train")
         with progress_bars(self.progress) as bar:
             self.model_ = fit_images(
                 encoder, recipe, labelled, self.reading, unlabelled=unlabelled,
@@ -172,9 +166,9 @@ class FewShotClassifier(Parameters):
         have many classes. An image that was skipped has no class.
         """
         model, extraction, count = self._extract(images)
-        predictions = prediction.predict(model, extraction.features[0], PredictOptions(coverage=coverage))
+        sets = model.prediction_sets(extraction.features[0], coverage)
         rows: list[list[Any]] = [[] for _ in range(count)]
-        for i, columns in zip(extraction.kept, predictions.sets or (), strict=True):
+        for i, columns in zip(extraction.kept, sets, strict=True):
             rows[i] = [model.classes[k] for k in columns]
         return rows
 

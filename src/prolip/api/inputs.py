@@ -72,14 +72,13 @@ def read_labelled(
     *,
     split: str,
     classes: Sequence[Any] = (),
-    **columns: str | None,
 ) -> ImageSet:
     """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; or a
     mapping of labels to images.
 
     `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
-    others may follow. `groups` has the group of each image; `columns` are `image_column` and `label_column`
-    of `read_images`. Images whose label is one of NEGATIVES are no class: they become `negatives`.
+    others may follow. `groups` has the group of each image. Images whose label is one of NEGATIVES are no
+    class: they become `negatives`.
     """
     if isinstance(images, Mapping) and not is_source(images):
         images, labels = _split_mapping(images, labels)
@@ -89,15 +88,13 @@ def read_labelled(
                 "a list of images needs labels: as a second list, or as {label: images}; a folder per class "
                 "has its own"
             )
-        images = read_images(images, split, min_classes=1 if classes else 2, **columns)
+        images = read_images(images, split, min_classes=1 if classes else 2)
     if labels is None:
         known = {str(name): name for name in classes}  # a folder's names are text, a model's may be numbers
         names = [known.get(str(name), name) for name in images.classes]
         labels, own = [names[k] for k in images.labels], images.groups
         images, images_split = list(images.images), images.split
     else:
-        if any(columns.values()):
-            raise UsageError("image_column and label_column are of a table: leave labels out")
         images, own, images_split = as_images(images), None, None
         labels = [normalize_label(to_python_scalar(label)) for label in labels]
         if len(images) != len(labels) or not images:
@@ -187,11 +184,8 @@ def number_labels(labels: list[Any], classes: Iterable[Any]) -> tuple[list[int],
 def require_known(images: ImageSet, classes: Sequence[Any]) -> None:
     """Refuse labels that are not among the classes of a model."""
     if len(images.classes) > len(classes):
-        some = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
-        raise InputError(
-            f"label {images.classes[len(classes)]!r} is not among the {len(classes)} classes of this model "
-            f"({some})"
-        )
+        label = images.classes[len(classes)]
+        raise InputError(f"label {label!r} is not among the {len(classes)} classes of this model")
 
 
 def require_every_class(images: ImageSet, labels: Iterable[int]) -> None:

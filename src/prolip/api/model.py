@@ -13,7 +13,7 @@ from prolip.core.capabilities import Capability
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.evaluate.prediction_sets import set_threshold
+from prolip.evaluate.prediction_sets import prediction_sets, set_threshold
 from prolip.methods.selection import cross_validate
 
 
@@ -58,11 +58,6 @@ class AdaptedModel:
     def __repr__(self) -> str:
         size = f"{len(self.classes)} classes, {len(self.support.hashes)} images"
         return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {size})"
-
-    @property
-    def templates(self) -> list[str]:
-        """The prompts of the class names."""
-        return list(self.recipe.prompts)
 
     def method(self) -> methods.Method:
         """Create the method; refuse to import a module that only a saved file names."""
@@ -110,11 +105,12 @@ class AdaptedModel:
         threshold = out_of_distribution.threshold(false_reject)
         return out_of_distribution.reject(x, self.encoder.head, best, threshold)
 
-    def set_threshold(self, coverage: float) -> float:
-        """Return the least probability of a class in a prediction set, from held-out training images."""
+    def prediction_sets(self, x: Array, coverage: float) -> list[list[int]]:
+        """Return the prediction sets of features [n, width], as columns, from held-out training images."""
         task, held_out = self.task(), self.held_out()
         p = softmax(held_out.logits / self.confidence.temperature)[np.arange(len(held_out)), held_out.y]
-        return set_threshold(p, task.weights[held_out.images], coverage)
+        threshold = set_threshold(p, task.weights[held_out.images], coverage)
+        return prediction_sets(self.probabilities(x), threshold)
 
     def zero_shot(self) -> Projected:
         """Return the model before the fit, with the same class texts."""

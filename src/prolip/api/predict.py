@@ -14,7 +14,6 @@ from prolip.api.model import AdaptedModel
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.evaluate.prediction_sets import prediction_sets
 from prolip.features import NoImagesError
 from prolip.io.progress import Progress
 
@@ -28,7 +27,6 @@ class PredictOptions:
     top: int = 1  # number of classes to rank
     reject: bool = False  # whether out-of-distribution images get the class None, not only the mark
     false_reject: float = FALSE_REJECT
-    coverage: float | None = None  # of prediction sets, where they are asked for
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -44,7 +42,6 @@ class Predictions:
     rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not known
     top: int = 1  # number of classes that `ranking` and `to_json` have
     reject: bool = False  # whether the class of those is None
-    sets: list[list[int]] | None = None  # columns of the classes of each prediction set
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -52,19 +49,12 @@ class Predictions:
     @cached_property
     def best(self) -> Array:
         """The column [n] of the most probable class, whether rejected or not."""
-        columns: Array = self.probabilities.argmax(axis=1)
-        return columns
+        return np.asarray(self.probabilities.argmax(axis=1))
 
     @cached_property
     def confidence(self) -> Array:
         """The largest probability [n]."""
-        largest: Array = self.probabilities.max(axis=1)
-        return largest
-
-    @property
-    def ranking(self) -> Array:
-        """Columns of the `top` most probable classes, best first, [n, top]."""
-        return np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top]
+        return np.asarray(self.probabilities.max(axis=1))
 
     @property
     def labels(self) -> list[Any]:
@@ -80,14 +70,13 @@ class Predictions:
     def to_json(self, images: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """Return one object per image: its name if `images` has them, class, probability and ranking."""
         rows = []
-        for i, (best, row) in enumerate(zip(self.ranking.tolist(), self.probabilities, strict=True)):
+        ranking = np.argsort(-self.probabilities, axis=1, kind="stable")[:, : self.top].tolist()
+        for i, (best, row) in enumerate(zip(ranking, self.probabilities, strict=True)):
             ranked = [{"class": self.classes[k], "probability": round(float(row[k]), 6)} for k in best]
             answer: dict[str, Any] = ({} if images is None else {"image": images[i]}) | ranked[0]
             if self.rejected is not None:
                 answer["rejected"] = bool(self.rejected[i])
                 answer["class"] = None if self.reject and answer["rejected"] else answer["class"]
-            if self.sets is not None:
-                answer["set"] = [self.classes[k] for k in self.sets[i]]
             rows.append({**answer, "top": ranked})
         return rows
 
@@ -107,10 +96,7 @@ def predict(
     rejected = None
     if options.reject or model.confidence.out_of_distribution is not None:
         rejected = model.rejects(x, probabilities.argmax(axis=1), options.false_reject)
-    sets = None
-    if options.coverage is not None:
-        sets = prediction_sets(probabilities, model.set_threshold(options.coverage))
-    return Predictions(model.classes, probabilities, rejected, options.top, options.reject, sets)
+    return Predictions(model.classes, probabilities, rejected, options.top, options.reject)
 
 
 def predict_stream(

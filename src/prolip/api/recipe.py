@@ -228,14 +228,10 @@ class Parameters:
 
     def set_params(self, **params: Any) -> Any:
         """Change parameters of the constructor, for the next fit."""
-        from prolip.core import UsageError
+        from prolip.core.errors import check_name
 
-        known = self.get_params()
         for name, value in params.items():
-            if name not in known:
-                raise UsageError(
-                    f"{type(self).__name__} has no parameter {name!r}: it takes {', '.join(known)}"
-                )
+            check_name("parameter", name, self.get_params())
             setattr(self, name, value)
         return self
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from prolip import __version__
-from prolip.cli import app, check, compare, evaluate, export, fit, grow, models, predict
+from prolip.cli import app, evaluate, export, fit, grow, models, predict
 from prolip.cli.console import OUTPUT, detail, fail, warn
 from prolip.cli.parameters import Group
 
@@ -29,11 +29,11 @@ root = Group(
 )
 root.add_sections({
     "Everyday": [
-        fit.demo, fit.fit, predict.predict, evaluate.evaluate, evaluate.report, check.check, grow.add,
+        fit.demo, fit.fit, predict.predict, evaluate.evaluate, evaluate.report, evaluate.check, grow.add,
         grow.classes, app.open_page, app.serve,
     ],
     "Models": [
-        models.models, compare.compare, grow.learning_curve, grow.suggest, predict.embed, export.export,
+        models.models, models.compare, grow.learning_curve, grow.suggest, predict.embed, export.export,
         export.push,
     ],
     # The commands of research are found by name: nothing else of the product knows them.

@@ -1,13 +1,15 @@
-"""`prolip eval` and `report`: figures, and a page, of a model on labelled images."""
+"""`prolip eval`, `report` and `check`: a model on labelled images, and problems of the images themselves."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prolip.cli import options
 from prolip.cli.console import (
     console,
+    escape,
     interval,
     percent,
     print_as_json,
@@ -15,13 +17,16 @@ from prolip.cli.console import (
     show_written,
     table,
 )
-from prolip.cli.parameters import CSV, HTML, argument, command, option
+from prolip.cli.parameters import CSV, HTML, PATH, argument, command, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:
     from prolip import FewShotClassifier
+    from prolip.api.check import Check
     from prolip.api.evaluate import Report
     from prolip.evaluate.metrics import Figures
+
+SHOWN = 10  # images of a kind, and classes
 
 
 @command("eval")
@@ -49,11 +54,7 @@ def evaluate(saved: options.SavedModel, source: str, out: Path | None, tables: o
     rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
     table(None, ["class", "images", "accuracy %"], rows)
     console().print(f"\n{_accuracy(figures)}, mean over classes {percent(figures.balanced_accuracy)} %")
-    console().print(
-        f"probabilities are {percent(figures.calibration_error)} points off on average (calibration error; "
-        f"{percent(figures.calibration_error_floor)} by chance alone with so few images): of predictions "
-        "with 80 %, about 80 % should be correct"
-    )
+    console().print(f"probabilities are {percent(figures.calibration_error)} points off on average")
     if figures.negatives:
         console().print(
             f"of {counted(figures.negatives)} of none of the classes, "
@@ -112,3 +113,72 @@ def write_page(path: Path, clf: FewShotClassifier, evaluation: Report, title: st
     with progress_bars(clf.progress) as bar:
         curve = brief_curve(clf.model_, bar("fitting", "fits"))
     write_text(path, model_page(clf.model_, evaluation, title=title, source=source, curve=curve))
+
+
+@command("check")
+@argument("source", "DIR", "A folder per class; or a folder with train/ and test/.", type=PATH)
+@option("--out", "-o", type=CSV, help="Write path, label and suggested label of each finding to a .csv file.")
+@option("--report", type=HTML, help="Write a page with the images, an .html file.")
+@options.fit_options("model", "download", "seed", "device", "store")
+@options.tables
+def check(
+    source: Path, report: Path | None, out: Path | None, settings: dict[str, Any], tables: options.Tables
+) -> None:
+    """Find label errors, near-copies, and images of none of the classes.
+
+    Unreadable images are listed too. Nothing is changed: correct the folders by the list of --out, or the
+    labels on the page of `prolip app`.
+
+    $ prolip check photos/ --report check.html --out check.csv
+    """
+    from prolip.data import read_images
+    from prolip.data.folders import MissingSplitError
+    from prolip.io.writing import write_text
+
+    clf, test = options.new_classifier(settings), None
+    train = read_images(source, "train", **vars(tables))
+    if train.split is not None:
+        with suppress(MissingSplitError):
+            test = read_images(source, "test", min_classes=1, **vars(tables))
+    result = clf.check(train, test=test)
+    if out is not None:
+        result.write_csv(out)
+    if report is not None:
+        from prolip.report import check_page
+
+        write_text(report, check_page(result, title=f"Check of {source.resolve().name}", source=str(source)))
+    written = {name: str(path) for name, path in (("report", report), ("out", out)) if path is not None}
+    if not print_as_json({
+        "images": len(result.images), "classes": result.classes, "counts": result.counts,
+        "accuracy": result.accuracy, "findings": result.rows(),
+        "small_classes": [name for name, _ in result.small], **written,
+    }):  # fmt: skip
+        _show_findings(result)
+        show_written(list=out, page=report)
+
+
+def _show_findings(result: Check) -> None:
+    from prolip.api.check import KINDS
+
+    rows = {kind: [row for row in result.rows() if row["kind"] == kind] for kind in KINDS}
+    table(None, ["problem", "images"], [[kind, str(len(rows[kind]))] for kind in KINDS])
+    for kind in (kind for kind in KINDS if rows[kind]):
+        console().print()
+        shown = [[str(row["path"]), str(row["label"]), _why(row)] for row in rows[kind][:SHOWN]]
+        table(kind, ["image", "label", ""], shown, right=9)
+        if len(rows[kind]) > SHOWN:
+            console().print(f"... and {len(rows[kind]) - SHOWN} more")
+    console().print()
+    if result.small:
+        names = ", ".join(f"{name} ({n})" for name, n in result.small[:SHOWN])
+        console().print(escape(f"too small: {names}"))
+
+
+def _why(row: dict[str, Any]) -> Any:
+    """Return what a finding is based on."""
+    if row["other"]:
+        label = "" if row["other_label"] == row["label"] else f" ({row['other_label']})"
+        return f"same as {row['other']}{label}"
+    if row["suggestion"]:
+        return f"probably {row['suggestion']}"
+    return row["reason"] or f"cosine {row['score']:.2f} to the nearest class"

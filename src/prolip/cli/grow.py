@@ -6,7 +6,6 @@ from typing import Any
 from prolip.cli import options
 from prolip.cli.console import (
     console,
-    hint,
     percent,
     print_as_json,
     report_skipped,
@@ -49,14 +48,12 @@ def add(
     names = ", ".join(map(str, report["added_classes"])) or "none"
     before, now, new = report["old_accuracy_before"], report["old_accuracy"], report["new_accuracy"]
     rows = [
-        ["new classes", names if new is None else f"{names}: accuracy {percent(new)} %"],
-        ["old classes", f"accuracy {percent(now)} %, {percent(before)} % before"],
+        ["new classes", names if new is None else f"{names}: held-out accuracy {percent(new)} %"],
+        ["old classes", f"held-out accuracy {percent(now)} %, {percent(before)} % before"],
         ["new images", f"{report['added_images']} ({report['duplicates']} more are in the model already)"],
         ["saved", str(target)],
     ]
     table(None, ["", ""], rows, right=9)
-    if before is not None:
-        say("(held-out accuracy of old and new classes, on training images, by cross-validation)")
 
 
 @command("classes")
@@ -135,7 +132,8 @@ def learning_curve(saved: options.SavedModel) -> None:
 def suggest(saved: options.SavedModel, source: str, count: int, tables: options.Tables) -> None:
     """Suggest which images to label next.
 
-    Those that represent most of what is unlike the labelled images come first.
+    Those that represent most of what is unlike the labelled images come first: an image represents those that
+    resemble it more than any labelled image does. It is uncertain if its two most probable classes are close.
 
     $ prolip suggest my-model unsorted/ -n 20
     """
@@ -150,7 +148,3 @@ def suggest(saved: options.SavedModel, source: str, count: int, tables: options.
         return
     rows = [[str(paths[s.index]), percent(s.gain), percent(s.unsure)] for s in suggestions]
     table(None, ["image", "represents %", "uncertain %"], rows)
-    hint(
-        "\nAn image represents those that resemble it more than any labelled image does: in percent of all "
-        "that is unlike the labelled ones. It is uncertain if its two most probable classes are close."
-    )

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     help="Fraction of images of the classes that may be marked, and rejected with --reject.",
 )  # fmt: skip
 @option(
-    "--set", "coverage", type=FRACTION, metavar="P",
-    help="Show the classes that contain the right one with this frequency, such as 0.95.",
-)  # fmt: skip
-@option(
     "--sort-into", type=PATH, metavar="DIR",
     help="Copy each image into a folder for its class; with --reject, into none-of-these too.",
 )  # fmt: skip
@@ -51,7 +47,6 @@ def predict(
     out: Path | None,
     reject: bool,
     false_reject: float,
-    coverage: float | None,
     sort_into: Path | None,
     unsure: float,
     tables: options.Tables,
@@ -80,7 +75,7 @@ def predict(
     sorter = None if sort_into is None else Sorter(sort_into, folder_names(classes), unsure)
     images = list(dict.fromkeys(tables.listed(list(sources))))
     skipped: list[tuple[str, str]] = []
-    predictions = clf.predict_stream(images, PredictOptions(top, reject, false_reject, coverage), skipped)
+    predictions = clf.predict_stream(images, PredictOptions(top, reject, false_reject), skipped)
 
     def rows() -> Iterator[dict[str, Any]]:
         for image, row in predictions:
@@ -89,7 +84,7 @@ def predict(
             yield row
 
     if out is not None:
-        count, shown = write_predictions(out, rows(), min(top, len(classes)), coverage is not None), []
+        count, shown = write_predictions(out, rows(), min(top, len(classes))), []
     else:
         shown = list(rows())
         count = len(shown)
@@ -97,10 +92,8 @@ def predict(
     if out is not None or sorter:
         _summarise({"written": count, "skipped": len(skipped)}, out, sorter)
     elif not print_as_json(shown):
-        lines = [
-            [str(row["image"]), _describe(row), ", ".join(map(str, row.get("set", ())))] for row in shown
-        ]
-        table(None, ["image", "class, probability in %", "" if coverage is None else "set"], lines, right=9)
+        lines = [[str(row["image"]), _describe(row)] for row in shown]
+        table(None, ["image", "class, probability in %"], lines, right=9)
 
 
 def _summarise(summary: dict[str, Any], out: Path | None, sorter: Sorter | None) -> None:

@@ -229,7 +229,7 @@ def _facts(model: AdaptedModel) -> Html:
         "trained parameters": f"{report['parameters']:,}" if report.get("parameters") else None,
         "training images": f"{report['images']:,} of {report['classes']} classes",
         "views of each": report.get("views"),
-        "prompts": None if model.templates is None else ", ".join(model.templates),
+        "prompts": ", ".join(model.recipe.prompts),
         "temperature": f"{model.confidence.temperature:.3g}",
         "seconds of the fit": f"{report['seconds']:.2f}" if "seconds" in report else None,
         "weights": encoder.fingerprint,
