@@ -7,13 +7,13 @@ something to choose on held-out images.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import time
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import NoneType, UnionType
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -215,28 +215,11 @@ def check_type(owner: type, option: str, value: Any) -> None:
     >>> check_type(Method, "epochs", 5)
     >>> check_type(Method, "epochs", "many")
     Traceback (most recent call last):
-    prolip.methods.base.OptionError: epochs must be an integer or none, got 'many'
+    prolip.methods.base.OptionError: epochs must be of the type int | None, got 'many'
     """
     hint = typing.get_type_hints(owner).get(option, Any)
     if not is_json_of(to_python_scalar(value), hint):
-        raise OptionError(option, describe_type(hint), value)
-
-
-def describe_type(hint: Any) -> str:
-    """Say which values a type has.
-
-    Examples
-    --------
-    >>> describe_type(typing.Literal["auto"] | float)
-    "'auto' or a number"
-    """
-    words = {int: "an integer", float: "a number", str: "text", bool: "true or false", NoneType: "none"}
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Literal:
-        return " or ".join(map(repr, parts))
-    if origin in (typing.Union, UnionType):
-        return " or ".join(map(describe_type, parts))
-    return words.get(hint) or str((origin or hint).__name__).lower()
+        raise OptionError(option, f"of the type {inspect.formatannotation(hint)}", value)
 
 
 def count_parameters(size: str, shape: Shape) -> int:

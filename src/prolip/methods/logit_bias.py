@@ -23,6 +23,7 @@ from prolip import solvers
 from prolip.core import Fitted, Task
 from prolip.core.arrays import Array, row_lengths, softmax_loss, unit_rows
 from prolip.methods.base import Method, Progress
+from prolip.methods.selection import accuracy
 from prolip.solvers.adam import Steps
 from prolip.solvers.threads import parallel_for, split_range
 
@@ -112,8 +113,8 @@ class Trained:
 
     def report(self) -> dict[str, Any]:
         """Figures of the training."""
-        told = {name: value for name, value in vars(self).items() if name != "parameters"}
-        return {name: value for name, value in told.items() if value is not None}
+        values = {name: value for name, value in vars(self).items() if name != "parameters"}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Sum:
@@ -219,12 +220,7 @@ def best_epoch(term: LogitBias, validation: Task | None) -> Callable[[list[list[
     """A judge of epochs: the accuracy of a term alone on the validation set, if there is one."""
     if validation is None:
         return None
-
-    def accuracy(parameters: list[list[Array]]) -> float:
-        found = term.fitted(parameters[0]).predict(validation.x[0])
-        return float((found == validation.y).mean())
-
-    return accuracy
+    return lambda parameters: accuracy(term.fitted(parameters[0]), validation)
 
 
 def join(arrays: Sequence[Array]) -> Array:

@@ -32,6 +32,7 @@ from prolip.core.arrays import Array, one_hot_sum, softmax_loss
 from prolip.methods.base import FitContext, Method
 from prolip.methods.classifiers import LinearClassifier, unit_features
 from prolip.methods.registry import register
+from prolip.methods.selection import accuracy
 
 
 @register
@@ -56,9 +57,9 @@ class LPPlusPlus(Method):
         best, kept, at = -1.0, None, 0
         for epoch, (weight, bias) in enumerate(descend(task, self.epochs)):
             point = LinearClassifier(task.linear, task.text, weight, bias)
-            accuracy = _accuracy(point, context.validation) if epoch else best
-            if accuracy >= best:
-                best, kept, at = accuracy, point, epoch
+            reached = accuracy(point, context.validation) if epoch and context.validation is not None else best
+            if reached >= best:
+                best, kept, at = reached, point, epoch
             if epoch and context.progress is not None:
                 context.progress(epoch, self.epochs)
         assert kept is not None
@@ -67,12 +68,6 @@ class LPPlusPlus(Method):
     def uses_validation(self) -> bool:
         """Whether there is an epoch to choose."""
         return True
-
-
-def _accuracy(classifier: LinearClassifier, validation: Task | None) -> float:
-    if validation is None:
-        return 0.0
-    return float((classifier.predict(validation.x[0]) == validation.y).mean())
 
 
 def descend(task: Task, epochs: int) -> Iterator[tuple[Array, Array]]:

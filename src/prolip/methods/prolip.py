@@ -31,7 +31,7 @@ from prolip.core.capabilities import Capability
 from prolip.methods.base import FitContext
 from prolip.methods.logit_bias import LogitBiasMethod, PenalisedBias, Pullback, normalised, row_space
 from prolip.methods.registry import register
-from prolip.methods.selection import Splits, Tuning
+from prolip.methods.selection import Splits, Tuning, accuracy
 
 # The grid of the paper for a few-shot validation set, in its order. The authors try 49 pairs with a learning
 # rate, and replace the best only by a strictly better one; the exact solver has no learning rate.
@@ -85,9 +85,12 @@ class Projection(LogitBiasMethod):
                 'method="anchored" chooses everything inside the support set'
             )
         else:
-            accuracies = validation_accuracies(self.inner(task), self.inner(splits.validation))
-            lam = max(LAMS, key=accuracies.__getitem__)  # of equals the first, the largest
-            report["validation_accuracy"] = accuracies[lam]
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="lam = 0")  # part of the paper's grid
+                weights = [solution.weight for solution in solvers.path(self.inner(task), LAMS)]
+            accuracies = [accuracy(self.place(task, weight), splits.validation) for weight in weights]
+            best = accuracies.index(max(accuracies))  # of equals the first, the largest lam
+            lam, report["validation_accuracy"] = LAMS[best], accuracies[best]
         return Tuning(replace(self, lam=lam), report | {"lam": lam})
 
     def solve(self, task: Task, context: FitContext) -> Projected:
@@ -199,16 +202,3 @@ class Matrix(PenalisedBias):
         """The method's own form."""
         step = parameters[0] if self.basis is None else self.basis.T @ parameters[0]
         return self.method.place(self.task, self.inner.linear.weight + step)
-
-
-def validation_accuracies(task: Task, validation: Task, lams: Sequence[float] = LAMS) -> dict[float, float]:
-    """The accuracy of the fit under each lam on the first view of `validation`."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="lam = 0")  # part of the paper's grid
-        solutions = solvers.path(task, lams)
-    accuracies = {}
-    for solution in solutions:
-        embeddings = validation.linear.with_weight(solution.weight)(validation.x[0])
-        predicted = (embeddings @ validation.text.rows.T.astype(embeddings.dtype)).argmax(axis=1)
-        accuracies[solution.lam] = float(np.mean(predicted == validation.y))
-    return accuracies

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from prolip.core import HeldOutPredictions, Task, Text
+from prolip.core import Fitted, HeldOutPredictions, Task, Text
 from prolip.core.arrays import Array, cross_entropy
 from prolip.io.environment import cores
 from prolip.solvers.folds import assign_folds, some_classes
@@ -136,6 +136,11 @@ def fallback(method: Method, option: str, value: Any, name: str | None = None) -
     """Return the method with a fixed value, where there is nothing to hold out."""
     report = {"search": {"option": option, "on": f"nothing to hold out: {name or value}"}}
     return Tuning(dataclasses.replace(method, **{option: value}), report)  # type: ignore[type-var]
+
+
+def accuracy(fitted: Fitted, validation: Task) -> float:
+    """Return the accuracy on the first view of a validation set."""
+    return float((fitted.predict(validation.x[0]) == validation.y).mean())
 
 
 def fold_parts(task: Task, seed: int) -> list[tuple[Array, Array]]:

@@ -29,7 +29,7 @@ import numpy as np
 from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.folds import canonical_order
-from prolip.solvers.minimise import Minimum, empty_history, minimise
+from prolip.solvers.minimise import MEMORY, History, Minimum, minimise
 from prolip.solvers.objective import ReducedObjective, value_and_gradient
 from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.solution import Solution
@@ -133,7 +133,7 @@ def alternate(
     if reduction.outside is None or lam == 0:
         tol = COARSE if coarse else TURNS[-1]
         return minimise(objective, z, tol=tol, evaluations=MAX_EVALUATIONS, scale=scale), None
-    complement, upcoming, history = None, start, empty_history()
+    complement, upcoming, history = None, start, History(maxlen=MEMORY)
     penalty, value, gain, converged, evaluations = 0.0, np.inf, np.inf, False, 0
     if start is not None:
         objective, penalty = objective.at(lam, start.squared), lam * start.penalty

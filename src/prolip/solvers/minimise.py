@@ -59,7 +59,7 @@ def minimise(
     value, gradient = function(x)
     count, first, tiny = 1, float(np.linalg.norm(gradient)), 4 * np.finfo(gradient.dtype).eps
     inverse = np.ones_like(x) if scale is None else scale
-    history = empty_history() if history is None else history
+    history = deque(maxlen=MEMORY) if history is None else history
     idle, converged = 0, first == 0 or abs(value) < 1e-30
     while not converged and count < evaluations:
         direction = -multiply_inverse_hessian(history, inverse, gradient)
@@ -98,11 +98,6 @@ def minimise(
         converged = idle == 2
         x, value, gradient = x + step, new, new_gradient
     return Minimum(x, float(value), count, bool(converged))
-
-
-def empty_history() -> History:
-    """Return an empty L-BFGS history."""
-    return deque(maxlen=MEMORY)
 
 
 def multiply_inverse_hessian(history: History, inverse: Array, gradient: Array) -> Array:

@@ -68,7 +68,8 @@ class Reduction:
         if outside is not None:
             step += outside
         left = self.inputs.T if self.by_rows else self.back
-        return parallel_matmul(left, step.astype(left.dtype, copy=False), self.start)
+        weight: Array = self.start + parallel_matmul(left, step.astype(left.dtype, copy=False))
+        return weight
 
 
 def reduce(task: Task) -> Reduction:

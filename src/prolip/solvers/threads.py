@@ -59,16 +59,14 @@ def parallel_for(work: Callable[[slice], Any], parts: list[slice]) -> None:
         other.result()
 
 
-def parallel_matmul(a: Array, b: Array, plus: Array | None = None) -> Array:
-    """Return A B + C; where it is large, threads share the rows of A or the columns of B, the longer side."""
-    out = np.empty((len(a), b.shape[1]), np.result_type(a, b) if plus is None else plus.dtype)
+def parallel_matmul(a: Array, b: Array) -> Array:
+    """Return A B; where it is large, threads share the rows of A or the columns of B, the longer side."""
+    out = np.empty((len(a), b.shape[1]), np.result_type(a, b))
     by_rows = len(a) >= b.shape[1]
 
     def work(part: slice) -> None:
         share = out[part] if by_rows else out[:, part]
         np.matmul(a[part] if by_rows else a, b if by_rows else b[:, part], out=share)
-        if plus is not None:
-            share += plus[part] if by_rows else plus[:, part]
 
     parallel_for(work, split_range(max(out.shape), n_chunks(a.size * b.shape[1])))
     return out
