@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from prolip import methods
 from prolip.core import Head, InputError, Task, Text
 from prolip.core.arrays import softmax
+from prolip.evaluate.comparison import Candidate
 from prolip.io.environment import require
 
 require("sklearn", "sklearn")  # a missing extra is an error of one line
@@ -102,7 +102,8 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
                 raise InputError(f"{len(text)} text rows for {len(self.classes_)} classes in y")
             if self.head is not None:
                 head = self.head if isinstance(self.head, Head) else Head(np.asarray(self.head, np.float64))
-        self.fitted_ = self._method().fit(Task(x, labels, text, head, self.scale))
+        method = Candidate(self.method, self.options or {}).create(self.seed)
+        self.fitted_ = method.fit(Task(x, labels, text, head, self.scale))
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -119,12 +120,6 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         best = self._logits(X).argmax(axis=1)
         labels: np.ndarray = self.classes_[best]
         return labels
-
-    def _method(self) -> methods.Method:
-        options, takes = dict(self.options or {}), methods.options(self.method)
-        if "seed" in takes:
-            options.setdefault("seed", self.seed)
-        return methods.create(self.method, **options)
 
     def _logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

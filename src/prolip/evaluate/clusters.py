@@ -76,7 +76,6 @@ class Gaussians:
     offset: Array  # the constant part of g [K]
     beta: float  # factor of g
     counts: Array  # n_k [K], the number of unlabelled images of each class
-    log_posterior: Array  # log q [m, K] of the unlabelled images
 
     def scores(self, f: Array) -> Array:
         """Return the scores beta g [n, K] of coordinates [n, r]."""
@@ -105,25 +104,10 @@ def fit_gaussians(f: Array, y: Array, pool: Array, logits: Array, weights: Array
             shares = _shares(parts)
             g = parallel_matmul(pool, weight.T) + offset
             beta = _likeliest_beta(g[some], np.log(shares), parts[some])
-            log_posterior = log_softmax(own + beta * g + np.log(shares))
-            before, q = q, np.exp(log_posterior)
+            before, q = q, np.exp(log_softmax(own + beta * g + np.log(shares)))
             if float(np.abs(q - before).sum(axis=1).mean()) < EM_TOLERANCE:
                 break
-    return Gaussians(weight, offset, beta, parts.sum(axis=0), log_posterior)
-
-
-def recognise(gaussians: Gaussians, pool: Array, weights: Array, f: Array, y: Array) -> Array:
-    """Return whether labelled images [n] are recognised by the unlabelled images of their class alone.
-
-    The result is 1, 0, or NaN for a class without unlabelled images. The labelled images had influenced which
-    images these are, but are in none of the means.
-    """
-    parts = np.maximum(weights, 1e-6).astype(np.float32)[:, None] * np.exp(gaussians.log_posterior)
-    scatter = parallel_matmul((parts.sum(axis=1)[:, None] * pool).T, pool)
-    means = _Means.of(parts.T @ pool, np.zeros(len(gaussians.counts), np.float32), parts)
-    weight, offset = means.discriminants(*means.precision(scatter))
-    correct = ((f @ weight.T + offset).argmax(axis=1) == y).astype(np.float64)
-    return np.where(parts.sum(axis=0)[y] >= 1, correct, np.nan)
+    return Gaussians(weight, offset, beta, parts.sum(axis=0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -166,12 +166,8 @@ def compare_models(
                     raise
                 left_out[f"{candidate} on {model}"] = str(error)
                 continue
-            held_out, fitted, seconds = fit
-            hits = held_out.logits.argmax(axis=1) == held_out.y
-            correct = hits if correct is None else correct
-            share = fold_share(fitted, task)
-            score = _score(candidate, model, held_out, task, share, correct, seconds, method.open_class)
-            scores.append(score)
+            correct = fit.correct if correct is None else correct
+            scores.append(_score(candidate, model, fit, task, correct))
         if progress is not None:
             progress(len(tried), len(tried))
     default = scores[0]
@@ -208,17 +204,30 @@ def choose(default: CandidateScore, others: Sequence[CandidateScore]) -> tuple[C
     return best, f"it is ahead of {default}: {gap}{price}"
 
 
-def _as_fitted(method: methods.Method, task: Task, seed: int) -> tuple[HeldOutPredictions, Fitted, float]:
-    """Return the held-out predictions that a fit reports, at the scale of the fit; the fit; its seconds."""
+@dataclass(frozen=True, eq=False)
+class _HeldOut:
+    """Held-out predictions at the scale of each fit, one of the fits, and the mean seconds of one."""
+
+    predictions: HeldOutPredictions
+    fitted: Fitted
+    seconds: float
+
+    @property
+    def correct(self) -> Array:
+        """Whether each image is predicted correctly, [m]."""
+        hits: Array = self.predictions.logits.argmax(axis=1) == self.predictions.y
+        return hits
+
+
+def _as_fitted(method: methods.Method, task: Task, seed: int) -> _HeldOut:
+    """Return the held-out predictions that a fit reports."""
     fitted, out = method.fit_held_out(task, None, seed)
     held_out = HeldOutPredictions(fit_factor(fitted) * out.logits, out.y, out.images)
-    return held_out, fitted, fitted.report["seconds"]
+    return _HeldOut(held_out, fitted, fitted.report["seconds"])
 
 
-def _nested(
-    method: methods.Method, task: Task, parts: Sequence[tuple[Array, Array]]
-) -> tuple[HeldOutPredictions, Fitted, float]:
-    """Return predictions, each at the scale of its fit; one of the fits; and the mean seconds of one."""
+def _nested(method: methods.Method, task: Task, parts: Sequence[tuple[Array, Array]]) -> _HeldOut:
+    """Fit on the rest of each fold, and predict the fold."""
     logits, seconds = np.zeros((task.n, task.classes), np.float32), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a fit warns of shows in its figures here
@@ -228,32 +237,22 @@ def _nested(
             seconds.append(time.perf_counter() - started)
             logits[held] = fit_factor(fitted) * fitted.logits(task.x[0, held])
     images = np.sort(np.concatenate([held for _, held in parts]))
-    return HeldOutPredictions(logits[images], task.y[images], images), fitted, fmean(seconds)
+    return _HeldOut(HeldOutPredictions(logits[images], task.y[images], images), fitted, fmean(seconds))
 
 
-def _score(
-    candidate: Candidate,
-    model: str,
-    held_out: HeldOutPredictions,
-    task: Task,
-    share: float,
-    default: Array,
-    seconds: float,
-    open_class: bool,
-) -> CandidateScore:
-    """Compute the figures on held-out images, of fits that each had a `share` of all.
-
-    `default` [m] marks what the default predicts correctly.
-    """
+def _score(candidate: Candidate, model: str, fit: _HeldOut, task: Task, default: Array) -> CandidateScore:
+    """Compute the figures on held-out images; `default` [m] marks what the default predicts correctly."""
+    held_out, hits = fit.predictions, fit.correct
     weights = task.weights[held_out.images]
-    hits = held_out.logits.argmax(axis=1) == held_out.y
     n = float(weights.sum())
+    share = fold_share(fit.fitted, task)
     accuracy, (low, high) = metrics.expected_accuracy(float(weights @ hits) / n, n, share)
     gaps = hits.astype(float) - default
     gap = float(weights @ gaps) / n
     error = math.sqrt(float(weights @ np.square(gaps - gap)) / max(n - 1, 1) / n)
     probabilities = softmax(held_out.logits / fit_temperature(held_out.logits, held_out.y, weights))
     calibration_error = metrics.calibration_error(probabilities, held_out.y, weights)
+    open_class = methods.get(candidate.method).open_class
     return CandidateScore(
-        candidate, model, accuracy, low, high, gap, error, calibration_error, seconds, open_class
+        candidate, model, accuracy, low, high, gap, error, calibration_error, fit.seconds, open_class
     )

@@ -75,10 +75,10 @@ class Confidence:
                 temperature = ONE_SHOT if fitted.tuned or fitted.adapter is not None else 1.0
             return cls(temperature, out_of_distribution, held_out=held_out)
         factor, weights = fit_factor(fitted), task.weights[held_out.images]
+        states_scale = isinstance(fitted, Projected) and fitted.fit_scale is not None
+        width = OWN_SCALE_WIDTH if states_scale else PRIOR_WIDTH
         as_fitted = held_out.logits * factor
-        temperature = (
-            fit_temperature(as_fitted, held_out.y, weights, prior_width(fitted), own=factor) / factor
-        )
+        temperature = fit_temperature(as_fitted, held_out.y, weights, width, own=factor) / factor
         zero_shot = Projected(task.linear, task.text, task.scale).logits(task.x[0, held_out.images])
         figures = Figures.of(
             softmax(held_out.logits / temperature),
@@ -152,9 +152,3 @@ def fit_factor(fitted: Fitted) -> float:
     if isinstance(fitted, Projected) and fitted.fit_scale is not None:
         return fitted.fit_scale / fitted.scale
     return 1.0
-
-
-def prior_width(fitted: Fitted) -> float:
-    """Return the width of the prior of log T around the scale of this fit."""
-    states_scale = isinstance(fitted, Projected) and fitted.fit_scale is not None
-    return OWN_SCALE_WIDTH if states_scale else PRIOR_WIDTH

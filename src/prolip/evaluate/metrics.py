@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from statistics import fmean
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -24,9 +25,8 @@ def accuracy(logits: Array, y: Array, weights: Array | None = None) -> float:
     return float(np.average(logits.argmax(axis=1) == y, weights=weights))
 
 
-def per_class_accuracy(logits: Array, y: Array, weights: Array | None = None) -> list[float | None]:
-    """Return the accuracy of each class; None for a class without images."""
-    counts = confusion(logits, y, weights)
+def per_class_accuracy(counts: Array) -> list[float | None]:
+    """Return the accuracy of each class from confusion counts [K, K]; None for a class without images."""
     return [float(row[k] / row.sum()) if row.any() else None for k, row in enumerate(counts)]
 
 
@@ -34,12 +34,6 @@ def confusion(logits: Array, y: Array, weights: Array | None = None) -> Array:
     """Count pairs of classes [K, K]: rows are labels, columns predictions."""
     k = logits.shape[1]
     return np.bincount(y * k + logits.argmax(axis=1), weights, minlength=k * k).reshape(k, k)
-
-
-def balanced_accuracy(logits: Array, y: Array, weights: Array | None = None) -> float:
-    """Return the mean of the accuracies of the classes."""
-    found = [own for own in per_class_accuracy(logits, y, weights) if own is not None]
-    return sum(found) / len(found)
 
 
 def f1_scores(counts: Array) -> Array:
@@ -181,7 +175,7 @@ class Figures:
         """
         weights = np.ones(len(y)) if weights is None else weights
         counts = confusion(probabilities, y, weights)
-        independent = float(weights.sum())
+        per_class, independent = per_class_accuracy(counts), float(weights.sum())
         expected = measured = accuracy(probabilities, y, weights)
         interval = wilson(measured * independent, independent)
         if share is not None:
@@ -192,10 +186,10 @@ class Figures:
             accuracy=expected,
             accuracy_interval=interval,
             held_out_accuracy=None if share is None else measured,
-            balanced_accuracy=balanced_accuracy(probabilities, y, weights),
+            balanced_accuracy=fmean(own for own in per_class if own is not None),
             macro_f1=macro_f1(counts),
             zero_shot_accuracy=accuracy(zero_shot, y, weights),
-            per_class=tuple(per_class_accuracy(probabilities, y, weights)),
+            per_class=tuple(per_class),
             counts=tuple(np.bincount(y, minlength=len(counts)).tolist()),
             calibration_error=calibration_error(probabilities, y, weights),
             calibration_error_before=calibration_error(uncalibrated, y, weights),

@@ -16,8 +16,7 @@ class, the mean gain (and that of the worst set) was
     MARGIN = 0.5        +1.7  ( 0.0)   +1.2  (-0.4)
     MARGIN = 1          +1.6  ( 0.0)   +1.1  (-0.1)
 
-With one image per class nothing can be held out: there the clusters, by unlabelled images alone, must
-recognise at least half of the labelled ones, which excludes nonsense and no more
+With one image per class nothing can be held out, and the clusters are used
 (docs/measurements/unlabelled.md). Fewer images than MIN_POOL, or MIN_POOL_PER_CLASS per class, are not used:
 batches of 10 to 20 images lost 2.7 points on average with one image per class, and 0.6 with more.
 """
@@ -29,7 +28,7 @@ import numpy as np
 from prolip import methods
 from prolip.core import Fitted, HeldOutPredictions, Projected, Task
 from prolip.core.arrays import Array, cross_entropy, row_lengths
-from prolip.evaluate.clusters import Axes, Gaussians, fit_gaussians, recognise
+from prolip.evaluate.clusters import Axes, Gaussians, fit_gaussians
 from prolip.evaluate.confidence import Confidence, fit_temperature
 from prolip.evaluate.metrics import accuracy
 from prolip.evaluate.out_of_distribution import OutOfDistribution
@@ -51,7 +50,7 @@ class Evidence:
     used: bool
     why: str
     held_out: int = 0  # number of held-out support images
-    before: float | None = None  # held-out accuracy of the model; None with one image per class
+    before: float | None = None  # held-out accuracy of the model; these are None with one image per class
     after: float | None = None  # held-out accuracy with the pool
     gain: float | None = None  # of the log-likelihood of their labels
     error: float | None = None  # its standard error
@@ -101,10 +100,9 @@ def fit_with_pool(
     pool = Pool(axes, x, axes(inputs[1]), weights, axes(inputs[0]))
     gaussians = pool.cluster(np.arange(task.n), task.y, fitted.logits(x) / confidence.temperature)
     held_out = _predict_with_pool(fitted, confidence, task, pool.sample(), seed)
+    evidence = Evidence(True, "with one image per class none can be held out to decide")
     if len(held_out):
         evidence = _compare(confidence, held_out, task, gaussians)
-    else:
-        evidence = _recognition(pool, task, gaussians)
     if not evidence.used:
         return fitted, confidence, evidence
     moved = move(fitted, axes, gaussians, confidence.temperature, x, task.n)
@@ -183,16 +181,6 @@ def _compare(confidence: Confidence, joint: HeldOutPredictions, task: Task, gaus
         f"of the labels {'rise' if used else 'do not rise'} beyond chance"
     )
     return Evidence(used, why, len(y), before, after, gain, error)
-
-
-def _recognition(pool: Pool, task: Task, gaussians: Gaussians) -> Evidence:
-    """Check whether the clusters recognise the labelled images, of which none can be held out."""
-    correct = recognise(gaussians, pool.f, pool.weights, pool.support, task.y)
-    count = int((~np.isnan(correct)).sum())
-    share = float(np.nansum(correct)) / max(count, 1)
-    known = f"{100 * share:.0f} % of {count} labelled images"
-    why = f"the clusters of the pool recognise {known} without seeing them"
-    return Evidence(share >= 0.5, why, count, None, share)
 
 
 def _constant_direction(axes: Axes, images: int) -> Array:

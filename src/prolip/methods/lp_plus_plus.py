@@ -54,10 +54,10 @@ class LPPlusPlus(Method):
 
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Descend; keep the last epoch, or the best on the validation set."""
-        best, kept, at = -1.0, None, 0
+        best, kept, at, validation = -1.0, None, 0, context.validation
         for epoch, (weight, bias) in enumerate(descend(task, self.epochs)):
             point = LinearClassifier(task.linear, task.text, weight, bias)
-            reached = accuracy(point, context.validation) if epoch and context.validation is not None else best
+            reached = best if validation is None or not epoch else accuracy(point, validation)
             if reached >= best:
                 best, kept, at = reached, point, epoch
             if epoch and context.progress is not None:

@@ -1,4 +1,4 @@
-"""Reports on a model, a folder of images, and a comparison of methods: one HTML file each."""
+"""Reports on a model and on a folder of images: one HTML file each."""
 
 from prolip.report.check_page import check_page
 from prolip.report.model_page import model_page

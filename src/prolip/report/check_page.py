@@ -12,7 +12,7 @@ from prolip.api.check import (
     UNREADABLE,
     Check,
 )
-from prolip.report.html import Html, percent, table, tag
+from prolip.report.html import Html, percent, table
 from prolip.report.page import cards, gallery, page, section
 from prolip.report.thumbnails import thumbnails
 
@@ -40,17 +40,17 @@ SECTIONS = {  # title and note
 def check_page(check: Check, *, title: str, source: str) -> str:
     """Make the HTML of a report on a check; `source` is the name of the images."""
     rows = {kind: _rows(check, kind) for kind in SECTIONS}
-    small = thumbnails(
-        check.images, list(dict.fromkeys(i for kind in SECTIONS for row in rows[kind] for i in row))
-    )
+    small = thumbnails(check.images, (i for kind in SECTIONS for row in rows[kind] for i in row))
     images: list[dict[str, Any]] = []  # one image may be shown several times, with other lines
     sections = [_cards(check)]
-    for kind in SECTIONS:
-        places: list[list[int]] = []
+    for kind, (heading, note) in SECTIONS.items():
+        galleries = []
         for row in rows[kind]:
-            places.append(list(range(len(images), len(images) + len(row))))
+            galleries.append(gallery(list(range(len(images), len(images) + len(row)))))
             images += [_image(check, kind, i, small) for i in row]
-        sections.append(_findings(check, kind, places))
+        if count := len(check.of_kind(kind)):
+            shown = f", the first {SHOWN} of" if count > SHOWN else ":"
+            sections.append(section(f"{heading}{shown} {count}", *galleries, note=note))
     sections += [_unreadable(check), _classes(check)]
     lead = f"{len(check.images)} images of {source}, {len(check.classes)} classes."
     if check.accuracy is not None:
@@ -59,10 +59,10 @@ def check_page(check: Check, *, title: str, source: str) -> str:
 
 
 def _rows(check: Check, kind: str) -> list[list[int]]:
-    """List the images of a kind in rows: one for a finding, or all copies of one image."""
+    """List the images of a kind in rows: all in one, or a row for the copies of an image."""
     found = [one.image for one in check.of_kind(kind)]
     if kind in (LABEL_ERROR, NONE_OF_THESE):
-        return [[i] for i in found[:SHOWN]]
+        return [found[:SHOWN]]
     return [group[:GROUP] for group in check.groups if set(found) & set(group)][:SHOWN]
 
 
@@ -88,20 +88,6 @@ def _cards(check: Check) -> Html:
     found = [(title.lower(), str(len(check.of_kind(kind))), "") for kind, (title, _) in SECTIONS.items()]
     found.append(("unreadable", str(len(check.of_kind(UNREADABLE))), ""))
     return cards([*found, ("training images per class", str(low) if low == high else f"{low} to {high}", "")])
-
-
-def _findings(check: Check, kind: str, places: list[list[int]]) -> Html:
-    """Show the images of a kind; `places` are their indices in the page's data, by row."""
-    count, (title, note) = len(check.of_kind(kind)), SECTIONS[kind]
-    if not count:
-        return Html("")
-    if kind in (LABEL_ERROR, NONE_OF_THESE):
-        shown = gallery([i for row in places for i in row])
-    else:
-        rows = (tag("div", class_="pair", data_images=",".join(map(str, row))) for row in places)
-        shown = tag("div", *rows)
-    more = tag("p", "There are more, in the table of --out.", class_="note") if len(places) == SHOWN else ""
-    return section(f"{title}: {count}", shown, more, note=note)
 
 
 def _unreadable(check: Check) -> Html:

@@ -1,7 +1,5 @@
 """The report on a model: how accurate it is, what it confuses, and what would improve it."""
 
-import itertools
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +19,6 @@ from prolip.report.thumbnails import thumbnails
 
 GALLERY = 24  # images
 PAIRS = 15  # of classes that are confused
-CELL_WRONG, CELL_RIGHT = 24, 10  # images of a cell of the matrix that get a thumbnail
-THUMBNAILS = 2000  # at most
 CALIBRATION_BINS = 10
 
 
@@ -38,14 +34,11 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
     wrong = best != labelled.y
     by_confidence = np.argsort(-confidence, kind="stable")
     label_errors = [each.index for each in labelled.label_errors()][:GALLERY]
-    surest = by_confidence[wrong[by_confidence]][:GALLERY].tolist()
-    unsure = by_confidence[::-1][~wrong[by_confidence[::-1]]][:GALLERY].tolist()
+    mistakes = by_confidence[wrong[by_confidence]].tolist()
     rejected = np.flatnonzero(labelled.predictions.is_rejected)[:GALLERY].tolist()
     small: dict[int, str] = {}
     if labelled.images is not None:
-        cells = _cell_images(by_confidence, best, labelled.y)
-        wanted = dict.fromkeys([*label_errors, *surest, *unsure, *rejected, *cells])
-        small = thumbnails(labelled.images, list(wanted)[:THUMBNAILS])
+        small = thumbnails(labelled.images, [*label_errors, *rejected, *mistakes, *by_confidence.tolist()])
     images = [
         {
             "name": name,
@@ -54,12 +47,12 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
             "probability": round(float(confidence[i]), 4),
             **({"src": small[i]} if i in small else {}),
         }
-        for i, name in enumerate(_short_names(labelled.names))
+        for i, name in enumerate("/".join(name.split("/")[-2:]) for name in labelled.names)
     ]
     sections = [
         _cards(found),
         _confusion(model, counts),
-        _galleries(label_errors, surest, unsure, has_images=labelled.images is not None),
+        _galleries(label_errors, mistakes[:GALLERY], has_images=labelled.images is not None),
         _classes(model, labelled, counts),
         _calibration(found, p, labelled.y),
         _out_of_distribution(found, rejected),
@@ -74,10 +67,8 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
 def _lead(model: AdaptedModel, labelled: Report, source: str) -> str:
     n, held_out, seen = len(labelled.y), int(labelled.held_out.sum()), int(labelled.in_support.sum())
     about = f"{len(model.classes)} classes, evaluated on {n} images of {source}."
-    if held_out == n:
-        return f"{about} These are its training images: each is predicted by a fit without it."
     if held_out:
-        return f"{about} {held_out} of them are training images: those are predicted by fits without them."
+        return f"{about} {held_out} of them are training images: each is predicted by a fit without it."
     if seen:
         return f"{about} {seen} of them are training images, so these figures are optimistic."
     return f"{about} None of them is a training image."
@@ -114,7 +105,7 @@ def _confusion(model: AdaptedModel, counts: Array) -> Html:
     return section("Confusion matrix", matrix(), tag("h3", "Most confused"), pairs, note=note)
 
 
-def _galleries(label_errors: list[int], surest: list[int], unsure: list[int], has_images: bool) -> Html:
+def _galleries(label_errors: list[int], mistakes: list[int], has_images: bool) -> Html:
     hint = (
         "A saved model has features, not images. To see images here, name the folder that it was fitted on: "
         "`prolip report MODEL FOLDER`."
@@ -128,20 +119,16 @@ def _galleries(label_errors: list[int], surest: list[int], unsure: list[int], ha
         ),
         section(
             "Most confident mistakes",
-            gallery(surest),
+            gallery(mistakes),
             note="Wrong predictions with the highest probability.",
-        ),
-        section(
-            "Least confident correct predictions",
-            gallery(unsure),
-            note="Only just correct: more images like these help the most.",
         ),
     )
 
 
 def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
     totals, predicted, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
-    f1, before = metrics.f1_scores(counts), metrics.per_class_accuracy(labelled.zero_shot, labelled.y)
+    f1 = metrics.f1_scores(counts)
+    before = metrics.per_class_accuracy(metrics.confusion(labelled.zero_shot, labelled.y))
     task = model.support.task
     training = None if task is None else np.bincount(task.y, minlength=task.classes)
     rows = []
@@ -195,22 +182,14 @@ def _out_of_distribution(found: Figures, rejected: list[int]) -> Html:
 def _learning_curve(curve: Curve | str) -> Html:
     if isinstance(curve, str):
         return section("Learning curve", note=curve)
-    rows = [
-        [
-            row["shots"],
-            percent(row["accuracy"]),
-            f"{percent(row['low'])} to {percent(row['high'])}",
-            row["kind"],
-        ]
-        for row in curve.rows()
-    ]
+    last = curve.forecasts[-1]
     note = (
         "Would more images help? Dots are fits on fewer of the training images, evaluated on the others; the "
         "last one is the held-out accuracy of the training images, whatever images are above. The dashed "
-        "line is a forecast, with its 95 % interval."
+        f"line is a forecast, with its 95 % interval: {percent(last.low)} to {percent(last.high)} with "
+        f"{last.shots} images per class."
     )
-    header = ["images per class", "accuracy", "95 % interval", ""]
-    return section("Learning curve", chart("learningCurve", curve.report()), table(header, rows), note=note)
+    return section("Learning curve", chart("learningCurve", curve.report()), note=note)
 
 
 def _skipped(skipped: Sequence[tuple[str, str]]) -> Html:
@@ -241,26 +220,3 @@ def _facts(model: AdaptedModel) -> Html:
         if value is not None
     ]
     return section("How it was made", tag("table", tag("tbody", *rows), class_="facts"))
-
-
-def _cell_images(by_confidence: Array, best: Array, y: Array) -> list[int]:
-    """Choose images for the cells of the matrix: mistakes first, the most confident of each cell."""
-    seen: Counter[tuple[int, int]] = Counter()
-    wrong, right = [], []
-    for i in by_confidence.tolist():
-        cell = int(y[i]), int(best[i])
-        seen[cell] += 1
-        if cell[0] == cell[1] and seen[cell] <= CELL_RIGHT:
-            right.append(i)
-        elif cell[0] != cell[1] and seen[cell] <= CELL_WRONG:
-            wrong.append(i)
-    return wrong + right
-
-
-def _short_names(names: Sequence[str]) -> list[str]:
-    """Remove the leading folders that all paths share, except the last one, which may be the class."""
-    folders = [name.split("/")[:-2] for name in names]
-    shared = sum(
-        1 for _ in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
-    )
-    return ["/".join(name.split("/")[shared:]) for name in names]

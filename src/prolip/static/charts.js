@@ -9,10 +9,10 @@ function text(x, y, words, anchor, more = {}) {
   return svg("text", { x, y, "text-anchor": anchor, ...more }, words);
 }
 
-function chart(name, parts, { width = WIDTH, height = HEIGHT, kind = "chart" } = {}) {
+function chart(name, parts) {
   return svg(
     "svg",
-    { class: kind, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": name },
+    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": name },
     parts,
   );
 }
@@ -154,56 +154,4 @@ export function calibrationChart(bins) {
     ),
     ...parts,
   ]);
-}
-
-// Accuracy against shots, a line for each set: `curves` has values of several draws at 0 and at each.
-export function accuracyChart({ shots, curves }) {
-  const plot = new Plot(0, shots.length);
-  const groups = Object.entries(curves).map(([name, columns], place) => {
-    const means = columns.map((column) => column.reduce((sum, value) => sum + value, 0) / column.length);
-    const ends = (pick) => columns.map((column, i) => [i, pick(...column)]);
-    return svg("g", { class: place ? "second" : "first" }, [
-      plot.band(ends(Math.max), ends(Math.min)),
-      plot.line([...means.entries()], "curve"),
-      ...means.map((mean, i) => plot.mark(i, mean, `${name}: ${percent(mean, 1)}`)),
-      text(plot.x(shots.length), plot.y(means.at(-1)) + 22, name, "end"),
-    ]);
-  });
-  const ticks = [[0, "zero-shot"], ...shots.map((n, i) => [i + 1, String(n)])];
-  return chart("Accuracy against labelled images", [
-    ...plot.axes(ticks, "labelled images per class", "accuracy, %"),
-    ...groups,
-  ]);
-}
-
-// Accuracies of several methods with their intervals: {name, accuracy, low, high, chosen} each.
-export function intervalChart(rows) {
-  const [row, names, axis, top] = [22, 190, 380, 8];
-  const first = Math.floor(10 * Math.min(...rows.map((each) => each.low))) / 10;
-  const last = Math.ceil(10 * Math.max(...rows.map((each) => each.high))) / 10;
-  const base = top + row * rows.length;
-  const x = (share) => names + (axis * (share - first)) / (last - first || 1);
-  const parts = [];
-  for (let tick = Math.round(10 * first); tick <= Math.round(10 * last); tick++) {
-    parts.push(svg("line", { class: "grid", x1: x(tick / 10), x2: x(tick / 10), y1: top, y2: base }));
-    parts.push(text(x(tick / 10), base + 15, String(10 * tick), "middle"));
-  }
-  rows.forEach((each, i) => {
-    const y = top + row * i + row / 2;
-    const interval = `${percent(each.accuracy, 1)}, ${percent(each.low, 1)} to ${percent(each.high, 1)}`;
-    parts.push(
-      svg("g", { class: each.chosen ? "chosen" : "other" }, [
-        svg("title", {}, `${each.name}: ${interval}`),
-        text(names - 10, y + 4, each.name, "end"),
-        svg("line", { class: "whisker", x1: x(each.low), x2: x(each.high), y1: y, y2: y }),
-        svg("circle", { class: "mark", cx: x(each.accuracy), cy: y, r: each.chosen ? 5 : 3 }),
-      ]),
-    );
-  });
-  parts.push(text(names + axis / 2, base + 34, "accuracy, %", "middle", { class: "label" }));
-  return chart("Accuracy of each method", parts, {
-    width: names + axis + 20,
-    height: base + 40,
-    kind: "chart wide",
-  });
 }
