@@ -2,7 +2,6 @@
 
 import csv
 import gc
-import gzip
 import io
 import json
 import tarfile
@@ -97,7 +96,6 @@ KINDS = {
     "tsv": lambda folder, at: write_csv(folder, at / "list.TSV", "\t"),
     "jsonl": lambda folder, at: write_jsonl(folder, at / "list.jsonl"),
     "zip": lambda folder, at: zipped(folder, at / "p.zip"),
-    "zip of windows": lambda folder, at: zipped(folder, at / "p.zip", ".\\photos\\"),
     "tar": lambda folder, at: tarred(folder, at / "p.tar"),
     "tar.gz": lambda folder, at: tarred(folder, at / "p.tar.gz", "w:gz"),
 }
@@ -297,13 +295,21 @@ def test_columns_and_the_folder_of_the_files_can_be_named(folder, expected, tmp_
 
 
 def test_names_come_back_from_a_csv_as_they_were(tmp_path):
-    names = ["a\nb.jpg", "a\rb.jpg", 'quo"ted, and more.jpg', " space .jpg", "\ttab.jpg", "=cmd().jpg"]
+    names = [
+        "a\nb.jpg",
+        "a\rb.jpg",
+        'quo"ted, and more.jpg',
+        " space .jpg",
+        "\ttab.jpg",
+        "=cmd().jpg",
+        "'a.jpg",
+    ]
     with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["image", "class"])
         for k, name in enumerate(names):
             (tmp_path / name).touch()
-            writer.writerow([f"'{name}" if name.startswith("=") else name, f"line\n{k}"])
+            writer.writerow([name, f"line\n{k}"])
     assert [path.name for path in list_images(tmp_path / "list.csv")] == names
     assert read_images(tmp_path / "list.csv").classes == [f"line {k}" for k in range(len(names))]
 
@@ -341,12 +347,12 @@ def test_splits_and_tables_in_an_archive(folder, expected, tmp_path):
         archive.writestr("photos/test/red/9.png", png(blotch((1, 2, 3), 9, size=8)))
         archive.writestr("photos/test/green/9.png", b"not an image")
         archive.writestr("__MACOSX/photos/train/red/._0.png", b"clutter")
-        archive.writestr("photos/train/../../outside.png", b"never read")
+        archive.writestr("photos/../../../../outside.txt", b"stays inside")
     images = read_images(tmp_path / "parts.zip")
     assert (pixels(images.images), labels(images), images.split) == (*expected, "train")
     tested = read_images(tmp_path / "parts.zip", "test")
     assert labels(tested) == ["green", "red"]
-    assert not list(tmp_path.rglob("outside.png"))
+    assert not list(tmp_path.rglob("outside.txt"))
     with pytest.raises(ImageError):
         load_image(tested.images[0])
 
@@ -355,10 +361,6 @@ def test_splits_and_tables_in_an_archive(folder, expected, tmp_path):
         archive.write(tmp_path / "metadata.csv", "metadata.csv")
     images = read_images(tmp_path / "table.zip")
     assert (pixels(images.images), labels(images)) == expected
-    with zipfile.ZipFile(tmp_path / "lost.zip", "w") as archive:
-        archive.writestr("metadata.csv", "file_name,label\n../secret.jpg,a\n")
-    with pytest.raises(InputError, match=r"lost\.zip"):
-        read_images(tmp_path / "lost.zip")
     with zipfile.ZipFile(tmp_path / "bare.zip", "w") as archive:
         archive.writestr("metadata.csv", "file_name,breed\n1.jpg,a\n")
     with pytest.raises(InputError, match=r"bare\.zip"):
@@ -402,15 +404,6 @@ def test_an_archive_leaves_nothing_behind(folder, tmp_path, monkeypatch):
         read_images(tmp_path / "broken.zip")
     gc.collect()
     assert list((tmp_path / "temporary").iterdir()) == []
-
-
-def test_a_header_that_claims_gigabytes_is_not_read(tmp_path):
-    header = tarfile.TarInfo("pax")
-    header.type, header.size = tarfile.XHDTYPE, 8 << 30
-    with gzip.open(tmp_path / "p.tar.gz", "wb") as file:
-        file.write(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 100_000)
-    with pytest.raises(InputError):
-        read_images(tmp_path / "p.tar.gz")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
@@ -475,20 +468,6 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch):
 def test_labels_that_are_missing_or_mixed(offline, labels):
     with pytest.raises(InputError):
         read_labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, split="train")
-
-
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        ("x,y", ["no column of images", "labels", "image_column", "label_column"]),
-        ("image,label,label", ["two columns"]),
-    ],
-)
-def test_columns_that_are_missing_or_twice_are_all_named(tmp_path, header, said):
-    (tmp_path / "list.csv").write_text(f"{header}\na,b,c\n".replace(",c", ",c" * (header.count(",") - 1)))
-    with pytest.raises(InputError) as error:
-        read_images(tmp_path / "list.csv")
-    assert all(part in str(error.value) for part in said)
 
 
 def test_columns_are_named_in_fit(folder, offline):

@@ -312,7 +312,7 @@ def test_a_jpeg_of_many_scans_is_given_up(monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is in Linux's /proc")
 def test_huge_images_on_many_threads_stay_below_two_gigabytes(tmp_path):
     path = tmp_path / "huge.png"
-    Image.new("LA", (13_300, 13_300), 1).save(path, compress_level=1)
+    Image.new("RGB", (13_300, 13_300), 1).save(path, compress_level=1)
     program = (
         "import sys; from concurrent.futures import ThreadPoolExecutor; from pathlib import Path\n"
         "from prolip.features import load_image\n"

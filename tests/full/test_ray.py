@@ -38,7 +38,6 @@ def test_features_are_those_of_one_process(cluster, photos, tmp_path, offline, m
     from prolip.features.pool_extract import store_features
     from prolip.io.pool import open_pool
 
-    monkeypatch.setattr("prolip.features.store._SETTLED", 0.0)  # files that changed a moment ago count, too
     paths = [*sorted((photos / "test").rglob("*.png")), photos / "large.jpg"]
     noise(1, (1400, 1100)).save(paths[-1])
     broken, missing = photos / "broken.png", photos / "missing.png"

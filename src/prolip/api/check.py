@@ -20,8 +20,8 @@ from prolip.encoders import Encoder
 from prolip.evaluate.near_copies import Pair, connected, near_copies, open_signature
 from prolip.evaluate.out_of_distribution import outlier_scores
 from prolip.features import Extraction
-from prolip.io.csv import write_csv
 from prolip.io.progress import Progress
+from prolip.io.writing import write_csv
 
 UNREADABLE, LABEL_ERROR, NONE_OF_THESE = "unreadable", "label-error", "none-of-these"
 TWO_CLASSES, TRAIN_AND_TEST, NEAR_COPY = "two-classes", "train-and-test", "near-copy"

@@ -20,8 +20,8 @@ from prolip.evaluate.confidence import fold_share
 from prolip.evaluate.label_errors import LabelError, find_label_errors
 from prolip.evaluate.metrics import Figures, confusion
 from prolip.features import Extraction
-from prolip.io.csv import write_csv
 from prolip.io.progress import Progress
+from prolip.io.writing import write_csv
 
 
 @dataclass(frozen=True, eq=False)

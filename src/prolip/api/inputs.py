@@ -22,7 +22,7 @@ from prolip.data.files import refuse_url
 from prolip.data.imageset import is_negative
 from prolip.data.inputs import images_in, is_source
 from prolip.encoders import Encoder
-from prolip.features import Extraction, FeatureStore, extract
+from prolip.features import Extraction, FeatureStore, extract, none_readable
 from prolip.features.images import is_single_image
 from prolip.io.files import cache_dir, readable
 from prolip.io.progress import Progress
@@ -56,7 +56,10 @@ def encode(
     progress: Progress | None = None,
 ) -> Extraction:
     """Compute the features of images before the projection; encode what the store does not have."""
-    return extract(encoder, as_images(images), views=views, progress=progress, **vars(reading))
+    extraction = extract(encoder, as_images(images), views=views, progress=progress, **vars(reading))
+    if not extraction.kept:
+        raise none_readable(extraction.bad)
+    return extraction
 
 
 def image_name(source: Any, place: int) -> str:

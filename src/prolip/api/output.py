@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import filecmp
 import itertools
 import shutil
@@ -15,7 +16,6 @@ import numpy as np
 
 from prolip.core import UsageError
 from prolip.core.arrays import Array
-from prolip.io.csv import csv_row
 from prolip.io.files import portable_name
 from prolip.io.writing import write_atomic
 
@@ -32,14 +32,15 @@ def write_predictions(path: Path, rows: Iterable[dict[str, Any]], top: int) -> i
     def write(draft: Path) -> None:
         nonlocal count
         with draft.open("w", encoding="utf-8", newline="") as file:
-            file.write(csv_row(columns))
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(columns)
             for row in rows:
                 cells = dict(row)
                 for rank, other in enumerate(row["top"][1:], 2):
                     cells |= {f"{name}_{rank}": value for name, value in other.items()}
                 if "rejected" in row:
                     cells["rejected"] = str(row["rejected"]).lower()
-                file.write(csv_row(cells.get(column) for column in columns))
+                table.writerow(cells.get(column) for column in columns)
                 count += 1
 
     write_atomic(path, write)

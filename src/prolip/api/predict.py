@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from prolip.api.inputs import ReadOptions, encode, image_name
+from prolip.api.inputs import ReadOptions, image_name
 from prolip.api.model import AdaptedModel
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.features import NoImagesError
+from prolip.features import extract, none_readable
 from prolip.io.progress import Progress
 
 CHUNK = 64  # images that are read together: results appear as they come
@@ -118,16 +118,10 @@ def predict_stream(
             if progress is not None:
                 progress(start + done, len(images))
 
-        try:
-            extraction = encode(model.encoder, batch, reading, progress=report)
-        except NoImagesError as none:
-            if not reading.skip_bad:
-                raise
-            skipped.extend(none.bad)
-            continue
+        extraction = extract(model.encoder, batch, progress=report, **vars(reading))
         skipped.extend(extraction.bad)
         predictions = predict(model, extraction.features[0], options)
         names = [image_name(batch[i], start + i) for i in extraction.kept]
         yield from zip([batch[i] for i in extraction.kept], predictions.to_json(names), strict=True)
     if len(skipped) == len(images):
-        raise NoImagesError(skipped)
+        raise none_readable(skipped)

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from prolip.core.errors import InputError, ProlipError, UsageError
+from prolip.core.errors import UsageError
 from prolip.data.tables import Table
 from prolip.io.environment import require
+from prolip.io.reading import reading
 
 ROWS = 100  # of a dataset that are read at a time
 Part = Callable[[list[str]], Any]  # of columns: some rows, as a table of Arrow
@@ -24,7 +24,7 @@ def is_saved_dataset(path: Path) -> bool:
 def load_saved_dataset(folder: Path) -> Any:
     """Open a saved dataset."""
     datasets = require("datasets", "datasets", f"reading {folder}, a dataset of Hugging Face,")
-    with _arrow_errors(str(folder)):
+    with reading(folder):
         return datasets.load_from_disk(str(folder))
 
 
@@ -43,7 +43,7 @@ def dataset_table(source: Any, place: str, folder: Path = Path(), split: str | N
 def parquet_table(path: Path) -> Table:
     """Open a Parquet file."""
     parquet = require("pyarrow.parquet", "tables", f"reading {path.name}")
-    with _arrow_errors(str(path)):
+    with reading(path):
         file = parquet.ParquetFile(path)
         parts = [partial(file.read_row_group, group) for group in range(file.num_row_groups)]
         return _table(file.schema_arrow, parts, str(path), path.parent)
@@ -63,7 +63,7 @@ def _table(schema: Any, parts: Sequence[Part], place: str, folder: Path, split: 
         small = list({*columns.values()} - ({columns["image"]} if embedded else set()))
         load = _cell_reader(parts, columns["image"])
         for index, part in enumerate(parts):
-            with _arrow_errors(place):
+            with reading(place):
                 rows = part(small or [columns["image"]]).to_pylist()
             for row, values in enumerate(rows):
                 cells = {kind: _named(values.get(name), features.get(name)) for kind, name in columns.items()}
@@ -109,14 +109,3 @@ def _named(value: Any, feature: Any) -> Any:
     if not isinstance(feature, dict) or "names" not in feature:
         return value
     return dict(enumerate(feature["names"])).get(value)
-
-
-@contextmanager
-def _arrow_errors(place: str) -> Iterator[None]:
-    """Report what Arrow raises on damaged files, which are errors of many kinds."""
-    try:
-        yield
-    except ProlipError:
-        raise
-    except Exception as error:
-        raise InputError(f"{place} cannot be read: {str(error)[:200]}") from error

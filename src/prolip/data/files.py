@@ -2,12 +2,12 @@
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from prolip.core.arguments import as_path
-from prolip.core.errors import InputError, MissingFileError, UsageError
+from prolip.core.errors import UsageError
+from prolip.io.reading import Source, reading
 
 # Formats that are opened, by Pillow's names. Its others start another program (EPS), are not images (PDF,
 # HDF5, MPEG), or are only stubs; an icon may hold an image of any size, which is decoded whatever it claims.
@@ -43,18 +43,13 @@ def is_image(file: Path) -> bool:
     return file.suffix.lower() in IMAGE_SUFFIXES
 
 
-def existing(source: str | os.PathLike[str]) -> Path:
+def existing(source: Source) -> Path:
     """Return an existing path, with ~ expanded; a URL is an error: nothing is downloaded."""
-    text = os.fspath(source)
-    as_path(source, "a source of images")
-    try:
-        path = Path(text).expanduser()
+    path = as_path(source, "a source of images")
+    refuse_url(os.fspath(source))
+    with reading(path):
+        path = path.expanduser()
         path.stat()
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of an unknown user
-        refuse_url(text)
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise MissingFileError(f"{text} does not exist") from error
-        raise InputError(f"{text} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return path
 
 
@@ -66,37 +61,18 @@ def refuse_url(text: str) -> None:
         )
 
 
-def is_file(path: Path) -> bool:
-    """Whether this is a regular file; False for a name that no file can have."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
-
-
 def listing(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the visible folders and files of a folder, each sorted by name."""
-    try:
-        with os.scandir(folder) as entries:
-            visible = sorted((entry.name, entry.is_dir()) for entry in entries if not is_hidden(entry.name))
-    except OSError as error:
-        raise _unreadable(error, folder) from error
+    with reading(folder), os.scandir(folder) as entries:
+        visible = sorted((entry.name, entry.is_dir()) for entry in entries if not is_hidden(entry.name))
     folders = [folder / name for name, is_folder in visible if is_folder]
     return folders, [folder / name for name, is_folder in visible if not is_folder]
 
 
 def images_below(folder: Path) -> Iterator[Path]:
     """Yield every image below a folder, sorted. Links to folders are not followed: they may be circular."""
-
-    def fail(error: OSError) -> None:
-        raise _unreadable(error, folder) from error
-
-    for place, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = sorted(name for name in folders if not is_hidden(name))
-        for name in sorted(files):
-            if not is_hidden(name) and name[name.rfind(".") :].lower() in IMAGE_SUFFIXES:
-                yield Path(place, name)
-
-
-def _unreadable(error: OSError, folder: Path) -> InputError:
-    return InputError(f"{error.filename or folder} cannot be read: {error.strerror or error}")
+    folders, files = listing(folder)
+    yield from filter(is_image, files)
+    for inside in folders:
+        if not inside.is_symlink():
+            yield from images_below(inside)

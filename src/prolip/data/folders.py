@@ -8,7 +8,7 @@ images beside the class folders are skipped with a warning.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from prolip.core.errors import InputError, UsageError
@@ -25,10 +25,9 @@ class MissingSplitError(InputError):
     """A source with splits lacks the requested one."""
 
 
-def choose_split(present: Iterable[str], split: str | None, source: object) -> str:
+def choose_split(present: Collection[str], split: str | None, source: object) -> str:
     """Return the requested split, train by default; it must exist."""
-    present = list(present)
-    chosen = "train" if split is None else split
+    chosen = split or "train"
     if chosen not in present:
         raise MissingSplitError(
             f"{source} has no {chosen} split, only {', '.join(present)}: name the folder to read"
@@ -38,10 +37,8 @@ def choose_split(present: Iterable[str], split: str | None, source: object) -> s
 
 def table_in(folder: Path) -> Path | None:
     """Return the table of the images of a folder, if there is one."""
-    tables = [folder / name for name in TABLE_NAMES if (folder / name).is_file()]
-    if len(tables) > 1:
-        raise InputError(f"{folder} has both {tables[0].name} and {tables[1].name}: keep one")
-    return tables[0] if tables else None
+    tables = (folder / name for name in TABLE_NAMES)
+    return next((table for table in tables if table.is_file()), None)
 
 
 def splits_in(root: Path) -> dict[str, Path]:
@@ -74,11 +71,6 @@ def class_folders(root: Path, split: str | None, group_by: str | None = None) ->
         _skip(f"{len(beside)} of {root}, beside its class folders", beside)
     if empty := [folder for folder in folders if folder not in classes]:
         _skip(f"{len(empty)} of {root}, folders without images", empty)
-    for folder in classes:
-        if {"train", "test"} <= set(splits_in(folder)):  # a dataset, whose parent was named
-            raise InputError(
-                f"{folder} contains train/ and test/: it is not a class of {root}, name it instead"
-            )
     images = [path for paths in classes.values() for path in paths]
     labels = [label for label, paths in enumerate(classes.values()) for _ in paths]
     groups = tuple(_group(path, folder) for folder, paths in classes.items() for path in paths)

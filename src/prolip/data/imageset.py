@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,12 +86,9 @@ class ImageSet:
     negatives: tuple[Any, ...] = ()  # further images, which show none of the classes
 
     def __post_init__(self) -> None:
-        if self.groups is not None and len(self.groups) != len(self.images):
-            raise InputError(f"{len(self.images)} images but {len(self.groups)} groups")
-        if len(self.images) != len(self.labels):
-            raise InputError(f"{len(self.images)} images but {len(self.labels)} labels")
-        if outside := [label for label in self.labels if not 0 <= label < len(self.classes)]:
-            raise InputError(f"label {outside[0]} lies outside 0 .. {len(self.classes) - 1}")
+        for name, values in (("labels", self.labels), ("groups", self.groups)):
+            if values is not None and len(values) != len(self.images):
+                raise InputError(f"{len(self.images)} images but {len(values)} {name}")
         classes = [normalize_label(name) for name in self.classes]
         if len(set(classes)) < len(classes):
             raise InputError(f"two classes have the same name: {', '.join(map(ascii, self.classes))}")
@@ -127,7 +125,5 @@ class ImageSet:
 
     def counts(self) -> dict[Any, int]:
         """Return the number of images of each class."""
-        counts = dict.fromkeys(self.classes, 0)
-        for label in self.labels:
-            counts[self.classes[label]] += 1
-        return counts
+        counts = Counter(self.labels)
+        return {name: counts[label] for label, name in enumerate(self.classes)}

@@ -15,16 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import InputError, UnknownNameError, UsageError
+from prolip.core.errors import InputError, UsageError, check_name
 from prolip.data.archives import Archive, is_archive
 from prolip.data.arrow import is_saved_dataset, load_saved_dataset, parquet_table
-from prolip.data.files import existing, images_below, is_file, is_image
+from prolip.data.files import existing, images_below, is_image
 from prolip.data.folders import choose_split, class_folders, splits_in, table_in
 from prolip.data.imageset import ImageSet, LazyImage, class_names
-from prolip.data.objects import column_images, object_tables
+from prolip.data.objects import object_tables
 from prolip.data.tables import SPLITS, TEXT_TABLES, Table, TableOptions, text_table
-
-Source = str | os.PathLike[str]
+from prolip.io.reading import Source
 
 
 def read_images(
@@ -57,9 +56,10 @@ def read_images(
         animal, a day, a camera), where a photo directly in the class folder is a group of its own; anything
         else is a column of a table. None takes a table's column `group`, if there is one.
     """
-    options = _options(image_column, label_column, group_by, images_dir)
-    if split is not None and split not in SPLITS:
-        raise UnknownNameError("split", split, SPLITS)
+    folder = None if images_dir is None else existing(images_dir)
+    options = TableOptions(image_column, label_column, group_by, folder)
+    if split is not None:
+        check_name("split", split, SPLITS)
     if isinstance(source, (str, os.PathLike)):
         images = _from_path(existing(source), split, options)
     elif tables := object_tables(source):
@@ -89,7 +89,7 @@ def list_images(
 
     For the options of tables see `read_images`.
     """
-    options = _options(image_column, None, None, images_dir)
+    options = TableOptions(image_column, images_dir=None if images_dir is None else existing(images_dir))
     paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     images = [image for path in map(existing, paths) for image in _listed(path, options)]
     if not images:
@@ -98,9 +98,9 @@ def list_images(
 
 
 def images_in(source: Any) -> list[Any] | None:
-    """Return the images of a frame or a dataset in memory, or of a column; None for anything else."""
+    """Return the images of a frame or a dataset in memory; None for anything else."""
     tables = object_tables(source)
-    return _images_of(tables, TableOptions()) if tables else column_images(source)
+    return _images_of(tables, TableOptions()) if tables else None
 
 
 def is_source(value: Any) -> bool:
@@ -108,17 +108,10 @@ def is_source(value: Any) -> bool:
     return bool(object_tables(value))
 
 
-def _options(
-    image_column: str | None, label_column: str | None, group_by: str | None, images_dir: Source | None
-) -> TableOptions:
-    folder = None if images_dir is None else existing(images_dir)
-    return TableOptions(image_column, label_column, group_by, folder)
-
-
 def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet:
     if is_archive(path):
         archive = Archive(path)
-        images = _from_path(archive.root, split, replace(options, inside=archive.folder))
+        images = _from_path(archive.root, split, options)
         return replace(images, images=archive.images(images.images), root=path)
     if tables := _tables_at(path):
         return _from_tables(tables, options, split)
@@ -166,7 +159,7 @@ def _from_tables(tables: list[Table], options: TableOptions, split: str | None) 
 def _listed(path: Path, options: TableOptions) -> list[Any]:
     if is_archive(path):
         archive = Archive(path)
-        return archive.images(_listed(archive.root, replace(options, inside=archive.folder)))
+        return archive.images(_listed(archive.root, options))
     if images := list(images_below(path)) if path.is_dir() else []:
         return images
     if tables := _tables_at(path):
@@ -175,8 +168,6 @@ def _listed(path: Path, options: TableOptions) -> list[Any]:
         raise InputError(f"no images in {path} (files with suffixes like .jpg, .png, .webp)")
     if path.suffix and not is_image(path):
         raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
-    if not is_file(path):
-        raise InputError(f"{path} is not a regular file")
     return [path]
 
 

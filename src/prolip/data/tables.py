@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import InputError, Parameter
+from prolip.core.errors import InputError
 from prolip.core.names import normalize_name
-from prolip.data.files import is_file
 from prolip.data.imageset import LazyImage
-from prolip.io.csv import csv_text
-from prolip.io.reading import read_bytes
+from prolip.io.reading import read_bytes, reading
 
 TEXT_TABLES = (".csv", ".tsv", ".jsonl")
 TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in (*TEXT_TABLES, ".parquet"))
@@ -75,7 +73,6 @@ class TableOptions:
     label_column: str | None = None
     group_by: str | None = None  # PARENT, or a column
     images_dir: Path | None = None  # None: the folder of the table
-    inside: Path | None = None  # an unpacked archive, whose tables may not name files outside of it
 
     def rows(self, table: Table, labelled: bool = True) -> Iterator[Row]:
         """Yield the rows of a table, whose labels are empty unless `labelled`."""
@@ -97,24 +94,20 @@ class TableOptions:
         """Return the columns by kind; an image, a label if `labelled`, and what has a name must be there."""
         grouped = self.group_by if labelled and self.group_by != PARENT else None
         named = {"image": self.image_column, "label": self.label_column, "group": grouped}
+        required = {"image": True, "label": labelled, "group": grouped is not None}
         present = {column_key(name): name for name in table.columns}
-        columns, missing = {}, []
+        columns = {}
         for kind, usual in COLUMNS.items():
             name = named.get(kind) or table.types.get(kind)
             keys = usual if name is None else (column_key(name),)
             if key := next((key for key in keys if key in present), None):
                 columns[kind] = present[key]
-            elif kind == "image" or (kind == "label" and labelled) or (kind == "group" and grouped):
-                missing.append((kind, keys))
-        if missing:
-            kinds = " and ".join(f"{kind}s ({', '.join(keys)})" for kind, keys in missing)
-            advice: list[str | Parameter] = []
-            for kind, _ in missing:
-                advice += [" and ", Parameter("group_by" if kind == "group" else f"{kind}_column", "...")]
-            known = ", ".join(present)[:200]
-            raise InputError(
-                f"{table.place}: no column of {kinds}, only {known}: rename or pass ", *advice[1:]
-            )
+            elif required.get(kind):
+                raise InputError(
+                    f"{table.place}: no column of {kind}s ({', '.join(keys)}), only "
+                    f"{', '.join(present)[:200]}: rename one, or name it with "
+                    + ("group_by" if kind == "group" else f"{kind}_column")
+                )
         return columns
 
     def _image(self, value: Any, folder: Path, where: str) -> Path | LazyImage:
@@ -135,11 +128,9 @@ class TableOptions:
         return value
 
     def _file(self, name: str, folder: Path, where: str) -> Path:
-        for spelling in (name, name.strip(), name.replace("\\", "/")):  # of Windows, last
+        for spelling in (name, name.strip().replace("\\", "/")):  # of Windows
             path = folder / spelling
-            if is_file(path):
-                if self.inside is not None and not path.resolve().is_relative_to(self.inside):
-                    raise InputError(f"{where}: {name!r:.200} is outside of the archive")
+            if os.path.isfile(path):  # noqa: PTH113 - False for a name that no file can have
                 return path
         raise InputError(f"{where}: {name!r:.200} is not a file in {folder}")
 
@@ -191,34 +182,19 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, dict[str, Any]]]:
     # Spreadsheets write semicolons where the comma is the decimal mark.
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max((",", ";", "\t"), key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    header: list[str] = []
-    rows = []
-    try:
-        for row in reader:
-            if not any(map(str.strip, row)):
-                continue
-            if not header:
-                header = list(map(column_key, row))
-                if repeated := [name for name in header if name and header.count(name) > 1]:
-                    raise InputError(f"{path}: two columns are called {repeated[0]!r}: rename one")
-            elif any(row[len(header) :]):
-                raise InputError(
-                    f"{path}:{reader.line_num}: it has more cells than the header ({len(header)})"
-                )
-            else:
-                cells = itertools.zip_longest(header, map(csv_text, row[: len(header)]))
-                rows.append((reader.line_num, dict(cells)))
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: {error}") from error
-    return rows
+    with reading(path):
+        rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
+    header = rows[0][1] if rows else []
+    for number, row in rows:
+        if any(row[len(header) :]):
+            raise InputError(f"{path}:{number}: it has more cells than the header ({len(header)})")
+    return [(number, dict(itertools.zip_longest(header, row[: len(header)]))) for number, row in rows[1:]]
 
 
 def _parse_jsonl(path: Path, text: str) -> list[tuple[int, dict[str, Any]]]:
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            try:
+            with reading(f"{path}:{number}"):
                 rows.append((number, {**json.loads(line)}))
-            except (ValueError, RecursionError, TypeError) as error:
-                raise InputError(f"{path}:{number}: not a JSON object ({error!s:.200})") from error
     return rows

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from prolip.core.arguments import as_text
 from prolip.core.errors import UnknownNameError, UsageError
 from prolip.data.imageset import name_key
 
@@ -51,17 +50,10 @@ def as_templates(value: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return templates from None, a dataset's name, a sentence with `{}`, or several sentences."""
     if value is None:
         return DEFAULT
-    if isinstance(value, str):
-        as_text(value, "templates")
-        return (_check(value),) if "{" in value or " " in value.strip() else templates_for(value)
-    if not value:
-        raise UsageError("templates is empty: give a sentence with {}, or leave it out")
-    return tuple(map(_check, value))
-
-
-def _check(template: str) -> str:
-    """Check that a template has exactly one `{}`, and no other braces."""
-    rest = template.replace("{}", "", 1)
-    if len(rest) != len(template) - 2 or "{" in rest or "}" in rest:
-        raise UsageError(f"template {template[:80]!r} must hold one {{}} where the class name goes")
-    return template
+    if isinstance(value, str) and "{" not in value and " " not in value.strip():
+        return templates_for(value)
+    templates = (value,) if isinstance(value, str) else tuple(value)
+    for template in templates or ("",):
+        if template.count("{}") != 1 or template.count("{") + template.count("}") != 2:
+            raise UsageError(f"template {template[:80]!r} must hold one {{}} where the class name goes")
+    return templates

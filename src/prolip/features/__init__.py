@@ -1,7 +1,7 @@
 """From images to features: loading, views, the frozen tower and the feature store."""
 
-from prolip.features.extract import Extraction, extract
-from prolip.features.images import ImageError, LazyImages, NoImagesError, load_image
+from prolip.features.extract import Extraction, extract, none_readable
+from prolip.features.images import ImageError, LazyImages, load_image
 from prolip.features.store import FeatureStore, Space
 
 __all__ = [
@@ -9,8 +9,8 @@ __all__ = [
     "FeatureStore",
     "ImageError",
     "LazyImages",
-    "NoImagesError",
     "Space",
     "extract",
     "load_image",
+    "none_readable",
 ]

@@ -1,8 +1,8 @@
 """Run the frozen tower over images, once.
 
-A few threads read, hash and decode images ahead of the tower, which runs on the calling thread. Images whose
-features are in the store are not decoded, and not even opened if their files have not changed since they were
-last read. Others are encoded in batches and written during the run, so that an interruption loses seconds.
+A few threads read, hash and decode the next batch of images while the tower runs on the calling thread.
+Images whose features are in the store are not decoded, and not even opened if their files have not changed
+since they were last read. What is encoded is written batch by batch: an interruption loses one batch.
 
 View 0 is the evaluation view. View v >= 1 is a random crop and flip, seeded by the image's content and v
 alone: it is the same whatever else is in the run, and in whatever order.
@@ -13,10 +13,8 @@ import os
 import random
 import time
 import warnings
-from collections import deque
-from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,18 +22,14 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, Parameter
+from prolip.core.errors import InputError
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
-from prolip.features.images import ImageError, NoImagesError, open_image
+from prolip.features.images import ImageError, open_image
 from prolip.features.store import FeatureStore
 from prolip.io.environment import cores
-from prolip.io.files import file_state
 from prolip.io.progress import Progress
-
-_FLUSH_SECONDS = 10.0
-_LOOKED_UP = 1000  # images that are looked up in the store at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,21 +81,22 @@ def extract(
     job.run(bool(skip_bad), progress or (lambda done, total: None))
     if store is not None and store.problem:
         warnings.warn(f"features are not stored: {store.problem}", stacklevel=2)
-    kept = [index for index in range(len(images)) if index not in job.bad]
+    kept = sorted(job.keys)
     bad = [(error.name, error.reason) for _, error in sorted(job.bad.items())]
-    if not kept:
-        raise NoImagesError(bad)
     if len(bad) > skip_bad * len(images):
         listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
         raise InputError(
-            f"{len(bad)} of {len(images)} images cannot be read, more than "
-            f"{100 * skip_bad:.0f} %: repair or remove them, or skip them with ",
-            Parameter("skip_bad", True),
-            f" ({listed})",
+            f"{len(bad)} of {len(images)} images cannot be read, more than {100 * skip_bad:.0f} %: repair or "
+            f"remove them, or skip them with skip_bad=True ({listed})"
         )
     features = job.features[:, kept] if bad else job.features
     hashes = [job.keys[index] for index in kept]
     return Extraction(features, kept, hashes, bad, job.encoded, time.perf_counter() - started)
+
+
+def none_readable(bad: Sequence[tuple[str, str]]) -> InputError:
+    """Return the error where no image is left; `bad` has the name and reason of each."""
+    return InputError(f"none of {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,126 +121,83 @@ class _Job:
         self.keys: dict[int, bytes] = {}
         self.bad: dict[int, ImageError] = {}
         self.encoded = 0
-        self.waiting: list[tuple[int, int, Array]] = []  # image, index in `views`, and pixels to encode
-        self.unwritten: list[tuple[int, int]] = []  # image and index in `views`
-        self.read: list[tuple[str, tuple[int, ...], bytes]] = []  # path, state and content of files
-        self.written_at = time.monotonic()
 
     def run(self, skip_bad: bool, progress: Progress) -> None:
-        """Take what is stored, load the rest in threads, and encode it in batches."""
-        size, total = self.encoder.batch_size, len(self.images)
-        for start in range(0, total if self.store else 0, _LOOKED_UP):
-            self._take_stored(range(start, min(start + _LOOKED_UP, total)))
+        """Take what is stored, load the rest in threads, and encode each batch while the next is loaded."""
+        total = len(self.images)
+        if self.space is not None:
+            for index, (key, rows) in self.space.of_files(self.images, self.views).items():
+                self.keys[index], self.features[:, index] = key, rows
             progress(len(self.keys), total)
         left = [index for index in range(total) if index not in self.keys]
-        try:
-            with closing(self._loaded(left)) as outcomes:
-                for done, (index, outcome) in enumerate(outcomes, start=total - len(left) + 1):
+        size = -(-self.encoder.batch_size // len(self.views))
+        batches = [left[start : start + size] for start in range(0, len(left), size)]
+        with ThreadPoolExecutor(min(16, max(2, cores())), thread_name_prefix="prolip-load") as pool:
+            loading = pool.map(self._load, left[:size])
+            for batch, following in zip(batches, [*batches[1:], []], strict=False):
+                outcomes = list(loading)
+                loading = pool.map(self._load, following)
+                loaded = {}
+                for index, outcome in zip(batch, outcomes, strict=True):
                     if isinstance(outcome, _Loaded):
-                        self._receive(index, outcome)
+                        loaded[index] = outcome
                     elif skip_bad:
                         self.bad[index] = outcome
                     else:
                         raise outcome
-                    while len(self.waiting) >= size:
-                        self._encode(size)
-                    progress(done - len({index for index, _, _ in self.waiting}), total)
-            if self.waiting:
-                self._encode(size)
-                progress(total, total)
-        finally:  # what was encoded is written, also on Ctrl-C
-            self._write()
+                self._receive(loaded)
+                progress(len(self.keys) + len(self.bad), total)
 
     def _name(self, index: int) -> str:
         image = self.images[index]
         return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
-    def _take_stored(self, indices: Sequence[int]) -> None:
-        """Take the features of files that have not changed since they were recorded, without opening them."""
-        assert self.store is not None
-        assert self.space is not None
-        files: dict[int, tuple[str, tuple[int, ...]]] = {}
-        for index in indices:
-            if isinstance(self.images[index], (str, os.PathLike)):
-                with suppress(OSError, ValueError):  # opening the file reports the error
-                    files[index] = os.fspath(self.images[index]), file_state(self.images[index])
-        known = zip(files, self.store.known(list(files.values())), strict=True)
-        keys = {index: key for index, key in known if key is not None}
-        rows = self.space.get(list(set(keys.values())))
-        for index, key in keys.items():
-            if all((key, view) in rows for view in self.views):
-                self.keys[index] = key
-                self.features[:, index] = [rows[key, view] for view in self.views]
-
     def _load(self, index: int) -> _Loaded | ImageError:
         """Read an image; add rows from the store, and pixels for the rest."""
         try:
-            with open_image(self.images[index], self._name(index)) as opened:
-                stored = {} if self.space is None else self.space.get([opened.key])
-                slots = {(opened.key, view): slot for slot, view in enumerate(self.views)}
-                rows = {slots[place]: row for place, row in stored.items() if place in slots}
-                pixels = {}
-                if len(rows) < len(self.views):
-                    preprocess = self.encoder.preprocess
-                    image = opened.decode(preprocess.sufficient_side)
-                    for slot in set(range(len(self.views))).difference(rows):
-                        pixels[slot] = _view(preprocess, image, opened.key, self.views[slot])
-                return _Loaded(opened.key, opened.state, rows, pixels)
+            opened = open_image(self.images[index], self._name(index))
+            stored = {} if self.space is None else self.space.get([opened.key])
+            rows, pixels = {}, {}
+            image = None
+            for slot, view in enumerate(self.views):
+                if (row := stored.get((opened.key, view))) is not None:
+                    rows[slot] = row
+                else:
+                    image = image or opened.decode(self.encoder.preprocess.sufficient_side)
+                    pixels[slot] = _view(self.encoder.preprocess, image, opened.key, view)
+            return _Loaded(opened.key, opened.state, rows, pixels)
         except ImageError as bad:
             return bad
 
-    def _loaded(self, indices: Sequence[int]) -> Generator[tuple[int, _Loaded | ImageError], None, None]:
-        """Yield images in order, loaded by threads; enough of them ahead to fill a batch with their views."""
-        workers = min(16, max(2, cores()))
-        ahead = max(workers, -(-self.encoder.batch_size // len(self.views)))
-        coming: deque[tuple[int, Future[_Loaded | ImageError]]] = deque()
-        with ThreadPoolExecutor(workers, thread_name_prefix="prolip-load") as pool:
-            try:
-                for index in indices:
-                    coming.append((index, pool.submit(self._load, index)))
-                    if len(coming) >= ahead:
-                        first, future = coming.popleft()
-                        yield first, future.result()
-                for index, future in coming:
-                    yield index, future.result()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+    def _receive(self, loaded: dict[int, _Loaded]) -> None:
+        """Take the rows of loaded images, encode their pixels, and write the new rows."""
+        read, waiting = [], []
+        for index, image in loaded.items():
+            self.keys[index] = image.key
+            if image.state is not None:
+                read.append((os.fspath(self.images[index]), image.state, image.key))
+            for slot, row in image.rows.items():
+                self.features[slot, index] = row
+            waiting += [(index, slot, pixels) for slot, pixels in image.pixels.items()]
+        for start in range(0, len(waiting), self.encoder.batch_size):
+            self._encode(waiting[start : start + self.encoder.batch_size])
+        if self.store is not None:
+            self.store.remember(read)
 
-    def _receive(self, index: int, loaded: _Loaded) -> None:
-        self.keys[index] = loaded.key
-        source = self.images[index]
-        if loaded.state and isinstance(source, (str, os.PathLike)):
-            self.read.append((os.fspath(source), loaded.state, loaded.key))
-        for slot, row in loaded.rows.items():
-            self.features[slot, index] = row
-        self.waiting += [(index, slot, pixels) for slot, pixels in loaded.pixels.items()]
-
-    def _encode(self, size: int) -> None:
-        batch, self.waiting = self.waiting[:size], self.waiting[size:]
-        rows = to_numpy(self.encoder.encode(np.stack([pixels for _, _, pixels in batch])))
-        self.encoded += len(batch)
-        for (index, slot, _), row in zip(batch, rows, strict=True):
-            if not np.isfinite(row).all():
-                raise InputError(
-                    f"{self.encoder.name} gives NaN or infinite features for image "
-                    f"{self._name(index)}: check the image, or use another device or model"
-                )
-            self.features[slot, index] = row
-            self.unwritten.append((index, slot))
-        if time.monotonic() - self.written_at >= _FLUSH_SECONDS:
-            self._write()
-
-    def _write(self) -> None:
-        rows, self.unwritten = self.unwritten, []
-        read, self.read = self.read, []
-        self.written_at = time.monotonic()
-        if self.space is None or self.store is None:
-            return
-        if rows:
-            indices, slots = zip(*rows, strict=True)
+    def _encode(self, batch: Iterable[tuple[int, int, Array]]) -> None:
+        indices, slots, pixels = map(list, zip(*batch, strict=True))
+        rows = to_numpy(self.encoder.encode(np.stack(pixels)))
+        if not np.isfinite(rows).all():
+            first = indices[int((~np.isfinite(rows)).any(axis=1).argmax())]
+            raise InputError(
+                f"{self.encoder.name} gives NaN or infinite features for image {self._name(first)}: "
+                "check the image, or use another device or model"
+            )
+        self.features[slots, indices] = rows
+        self.encoded += len(indices)
+        if self.space is not None:
             keys, views = [self.keys[index] for index in indices], [self.views[slot] for slot in slots]
-            self.space.add(keys, views, self.features[list(slots), list(indices)])
-        self.store.remember(read)
+            self.space.add(keys, views, rows)
 
 
 def _view(preprocess: Preprocess, image: Image.Image, key: bytes, view: int) -> Array:

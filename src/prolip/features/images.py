@@ -8,8 +8,6 @@ an animation the first frame is read.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import hashlib
 import io
 import os
@@ -17,37 +15,36 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from threading import Lock
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+from pi_heif import register_heif_opener
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, MissingFileError, Parameter
+from prolip.core.errors import InputError
 from prolip.data.files import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.encoders.preprocess import block_side
 from prolip.io.files import file_state
-from prolip.io.reading import ReadError, open_regular
 
-FILE_LIMIT = 1 << 30  # bytes
 CHANNELS = (1, 3, 4)  # grey, RGB, RGBA
-PIXEL_LIMIT = 200_000_000  # what phones and scanners make
-# These decoders hold several copies of the whole image: with 200 megapixels, three gigabytes.
-COPIED_LIMIT, COPIED = 64_000_000, ("WEBP", "AVIF", "JPEG2000")
 # What is read from a network: photos and graphics, of up to 200 MB when decoded.
 UPLOAD_FORMATS, UPLOAD_PIXELS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "HEIF"), 64_000_000
 SECONDS = 10.0  # of a processor, to decode one image
-_LARGE = 16_000_000  # pixels; larger images are decoded one at a time, to bound their memory
-_HUGE = 64_000_000  # pixels; larger images do not leave here in full
+_LARGE = 64_000_000  # pixels; larger images are decoded one at a time, to bound their memory
 _large_image = Lock()
 
-# Pillow's own limit, a warning and an error at twice the size, is for the whole process.
+# Pillow's limit: larger images are a warning, and those of twice as many pixels an error.
 if Image.MAX_IMAGE_PIXELS is not None:
-    Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, PIXEL_LIMIT)
+    Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, 100_000_000)  # phones make twice as many
 warnings.filterwarnings("ignore", module=r"PIL\.")  # of odd metadata: thousands for a single photo
+register_heif_opener()
+Image.init()
 
 
 class ImageError(InputError):
@@ -55,21 +52,10 @@ class ImageError(InputError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"cannot read image {name}: {reason}; repair or remove it, or skip it (",
-            Parameter("skip_bad", True),
-            ")",
+            f"cannot read image {name}: {reason}; repair or remove it, or skip it (skip_bad=True)"
         )
         self.name = name
         self.reason = reason
-
-
-class NoImagesError(InputError):
-    """None of several images can be read; `bad` has the name and reason of each."""
-
-    def __init__(self, bad: list[tuple[str, str]]) -> None:
-        many = "no image" if len(bad) == 1 else f"none of the {len(bad)} images"
-        super().__init__(f"{many} can be read; {bad[0][0]}: {bad[0][1]}")
-        self.bad = bad
 
 
 def load_image(
@@ -94,8 +80,7 @@ def load_image(
     """
     if name is None:
         name = str(source) if isinstance(source, (str, os.PathLike, LazyImage)) else "in memory"
-    with open_image(source, name, hashed=False) as opened:
-        return opened.decode(near, upload)
+    return open_image(source, name).decode(near, upload)
 
 
 @dataclass(frozen=True)
@@ -111,32 +96,18 @@ class LazyImages(Sequence[Image.Image]):
         return load_image(self.sources[index])
 
 
-@contextmanager
-def open_image(source: Any, name: str, hashed: bool = True) -> Iterator[OpenedImage]:
-    """Open a path, the bytes of a file, a PIL image, an array or a `LazyImage`; `hashed` computes its key."""
+def open_image(source: Any, name: str) -> OpenedImage:
+    """Open a path, the bytes of a file, a PIL image, an array or a `LazyImage`."""
     with _image_errors(name):
         if isinstance(source, LazyImage):
-            source = source.load()
+            return replace(open_image(source.load(), name), state=None)
         if isinstance(source, (str, os.PathLike)):
-            file = open_regular(source, FILE_LIMIT)
-        elif isinstance(source, (bytes, bytearray, memoryview)):
-            file = io.BytesIO(source)
-        else:
-            image = to_rgb(
-                ImageOps.exif_transpose(source) if isinstance(source, Image.Image) else from_array(source)
-            )
-            size = f"pixels {image.width} {image.height};".encode()
-            key = hashlib.sha256(size + image.tobytes()).digest() if hashed else b""
-            yield OpenedImage(name, key, image)
-            return
-    with file:
-        with _image_errors(name):
-            on_disk = isinstance(source, (str, os.PathLike))
-            state = file_state(file.fileno()) if on_disk and hashed else None
-            digest = hashlib.sha256()
-            while hashed and (block := file.read(1 << 20)):
-                digest.update(block)
-        yield OpenedImage(name, digest.digest(), file, state)
+            state = file_state(source)
+            return OpenedImage(name, Path(source).read_bytes(), state)
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            return OpenedImage(name, bytes(source))
+        image = ImageOps.exif_transpose(source) if isinstance(source, Image.Image) else from_array(source)
+        return OpenedImage(name, to_rgb(image))
 
 
 @dataclass(frozen=True)
@@ -144,68 +115,48 @@ class OpenedImage:
     """An image whose pixels are decoded on demand."""
 
     name: str
-    key: bytes  # SHA-256 of the file's content; of size and pixels where there is no file
-    source: IO[bytes] | Image.Image
+    content: bytes | Image.Image
     state: tuple[int, ...] | None = None  # of the file, when its content was read: see `file_state`
+
+    @cached_property
+    def key(self) -> bytes:
+        """SHA-256 of the file's content; of size and pixels where there is no file."""
+        if isinstance(self.content, bytes):
+            return hashlib.sha256(self.content).digest()
+        size = f"pixels {self.content.width} {self.content.height};".encode()
+        return hashlib.sha256(size + self.content.tobytes()).digest()
 
     def decode(self, near: int | None = None, upload: bool = False) -> Image.Image:
         """Decode the pixels to upright RGB; for the arguments see `load_image`."""
-        if isinstance(self.source, Image.Image):
-            return self.source
+        if isinstance(self.content, Image.Image):
+            return self.content
         with _image_errors(self.name):
-            self.source.seek(0)
-            formats = UPLOAD_FORMATS if upload else IMAGE_FORMATS
-            available = [kind for kind in formats if kind in _formats()]
-            image = Image.open(_TimedFile(self.source), formats=available)
-            pixels = image.width * image.height
-            limit = COPIED_LIMIT if image.format in COPIED else UPLOAD_PIXELS if upload else PIXEL_LIMIT
-            if pixels > limit:
+            formats = [kind for kind in (UPLOAD_FORMATS if upload else IMAGE_FORMATS) if kind in Image.OPEN]
+            image = Image.open(_TimedFile(self.content), formats=formats)
+            if upload and image.width * image.height > UPLOAD_PIXELS:
                 sides = f"{image.width} x {image.height}"
-                raise ValueError(f"it has {sides} pixels, {limit // 10**6} million are the limit")
-            enough = 1 if near is None else max(1, min(image.size) // near)
+                raise ValueError(f"it has {sides} pixels, {UPLOAD_PIXELS // 10**6} million are the limit")
             part = 1 if near is None else block_side(image.size, near)
-            if part > 1:
-                image.draft(image.mode, (image.width // part, image.height // part))
-            huge = pixels > _HUGE
-            with _large_image if huge or image.width * image.height > _LARGE else nullcontext():
-                try:
-                    return _read(image, enough)
-                finally:
-                    del image
-                    if huge:
-                        _return_memory()
+            image.draft(image.mode, (image.width // part, image.height // part))
+            with _large_image if image.width * image.height > _LARGE else nullcontext():
+                image.load()
+                with suppress(Exception):  # a damaged EXIF block: the pixels are still good
+                    ImageOps.exif_transpose(image, in_place=True)
+                rgb = to_rgb(image)
+                return rgb if near is None else rgb.reduce(block_side(rgb.size, near))
 
 
-def _read(image: Image.Image, factor: int) -> Image.Image:
-    """Decode an opened image; a huge one is shrunk by a factor."""
-    image.load()
-    with suppress(Exception):  # a damaged EXIF block: the pixels are still good
-        ImageOps.exif_transpose(image, in_place=True)
-    if image.width * image.height > _HUGE and image.mode in ("LA", "RGBA"):
-        image = image.reduce(factor)  # before there is another copy
-    rgb = to_rgb(image)
-    return rgb.reduce(factor) if rgb.width * rgb.height > _HUGE else rgb
-
-
-def _return_memory() -> None:
-    """Return free memory to the system; glibc keeps it for the thread that used it."""
-    with suppress(OSError, AttributeError, TypeError):  # another C library; Windows
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-class _TimedFile:
+class _TimedFile(io.BytesIO):
     """A file that can be read for a limited time, as a JPEG of a megabyte may have scans for hours."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._end = file, time.thread_time() + SECONDS
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self._end = time.thread_time() + SECONDS
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         if time.thread_time() > self._end:
             raise ValueError("decoding it takes too long: save it as an ordinary JPEG or PNG")
-        return self._file.read(size)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+        return super().read(size)
 
 
 @contextmanager
@@ -215,24 +166,11 @@ def _image_errors(name: str) -> Iterator[None]:
         yield
     except ImageError:
         raise
-    except MissingFileError as error:
-        raise ImageError(name, "the file does not exist") from error
-    except ReadError as error:
-        raise ImageError(name, error.reason) from error
     except UnidentifiedImageError as error:
         raise ImageError(name, "it is damaged, or not an image in a supported format") from error
     except Exception as error:  # Pillow's decoders raise nearly anything on a damaged file
-        raise ImageError(name, " ".join(str(error).split())[:200] or type(error).__name__) from error
-
-
-@functools.cache
-def _formats() -> frozenset[str]:
-    """Return the formats that this Pillow can open."""
-    from pi_heif import register_heif_opener
-
-    Image.init()
-    register_heif_opener()
-    return frozenset(Image.OPEN)
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        raise ImageError(name, reason or type(error).__name__) from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -255,10 +193,8 @@ def _grey(image: Image.Image) -> Array:
     low, high = (float(values.min()), float(values.max())) if image.mode == "F" else (0.0, 65535.0)
     if not np.isfinite([low, high]).all():
         raise ValueError("it holds NaN or infinite values")
-    values -= low  # in place, as the image may be large
-    values *= 255 / max(high - low, 1e-12)
-    np.clip(values, 0, 255, out=values)
-    return np.rint(values, out=values).astype(np.uint8)
+    scaled: Array = np.rint((values - low) * (255 / max(high - low, 1e-12)))
+    return scaled.clip(0, 255).astype(np.uint8)
 
 
 def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:

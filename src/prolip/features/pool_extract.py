@@ -14,7 +14,6 @@ from prolip import encoders
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
 from prolip.features.extract import extract
-from prolip.features.images import NoImagesError
 from prolip.features.store import FeatureStore
 from prolip.io.files import file_state
 from prolip.io.pool import Pool
@@ -32,34 +31,29 @@ def store_features(
     progress: Progress | None = None,
 ) -> None:
     """Encode the files that the store lacks; those that cannot be read are left for `extract` to report."""
-    space = store.space(encoder)
-    states = {}
-    for image in images:
-        with suppress(OSError, ValueError):
-            states[str(Path(image).absolute())] = file_state(image)
-    keys = dict(zip(states, store.known(list(states.items())), strict=True))
-    rows = space.get([key for key in keys.values() if key is not None])
-    missing = [path for path, key in keys.items() if key is None or (key, 0) not in rows]
+    space, states = store.space(encoder), {}
+    stored = space.of_files(images, (0,))
+    for index, image in enumerate(images):
+        if index not in stored:
+            with suppress(OSError, ValueError):
+                states[str(Path(image).absolute())] = file_state(image)
+    missing = list(states)
     batches = [missing[start : start + BATCH] for start in range(0, len(missing), BATCH)]
     jobs: list[Job] = [(encoder.name, encoder.device, batch) for batch in batches]
-    done = len(states) - len(missing)
+    done = len(stored)
     for size, paths, hashes, x in pool.imap_unordered(_encode, jobs):
-        if hashes:
-            space.add(hashes, [0] * len(hashes), x)
-            store.remember([(path, states[path], key) for path, key in zip(paths, hashes, strict=True)])
+        space.add(hashes, [0] * len(hashes), x)
+        store.remember([(path, states[path], key) for path, key in zip(paths, hashes, strict=True)])
         done += size
         if progress is not None:
-            progress(done, len(states))
+            progress(done, len(stored) + len(missing))
 
 
-def _encode(job: Job) -> tuple[int, list[str], list[bytes], Array | None]:
+def _encode(job: Job) -> tuple[int, list[str], list[bytes], Array]:
     """Return the size of a batch; of its readable images the paths, the hashes and the features."""
     model, device, paths = job
-    try:
-        found = extract(_encoder(model, device), paths, skip_bad=True)
-    except NoImagesError:
-        return len(paths), [], [], None
-    return len(paths), [paths[i] for i in found.kept], found.hashes, found.features[0]
+    extraction = extract(_encoder(model, device), paths, skip_bad=True)
+    return len(paths), [paths[i] for i in extraction.kept], extraction.hashes, extraction.features[0]
 
 
 @lru_cache(maxsize=1)

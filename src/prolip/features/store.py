@@ -9,7 +9,7 @@ threads and processes can read and write. The store in the cache folder has a li
 loses its oldest rows.
 
 A file with the same path and state (size, times, inode) as before has the same content, and is not opened
-again. One that changed a moment ago is not recorded, as it may change again within a tick of a coarse clock.
+again.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import RLock
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError, ProlipError, UsageError
+from prolip.core.errors import InputError, ProlipError
 from prolip.encoders.base import Encoder
-from prolip.io.files import cache_dir
+from prolip.io.files import cache_dir, file_state
 from prolip.io.sqlite import open_database
 
 LIMIT = 4 << 30  # bytes of the store in the cache folder: rows of about a million images
-_VERSION = 6  # increases with any change to what a row means: decoding, views
-_SETTLED = 2.0  # seconds after which a change has a time of its own, on any file system
+_VERSION = 7  # increases with any change to what a row means: decoding, views
 _AT_ONCE = 500  # keys of a query
 _SCHEMA = """
 CREATE TABLE rows (space TEXT, key BLOB, view INTEGER, "values" BLOB, PRIMARY KEY (space, key, view));
@@ -52,19 +51,17 @@ class FeatureStore:
     """A folder with a file of features; safe to use from any thread.
 
     By default it is `features` in the cache folder; where that cannot be used, features are not stored, and
-    `problem` says why. A given folder must be usable; with `renew`, a damaged file in it is replaced.
+    `problem` says why. A given folder must be usable.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None = None, renew: bool = False) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = cache_dir() / "features" if root is None else as_path(root, "store")
-        if root is not None and self.root.exists() and not self.root.is_dir():
-            raise UsageError(f"{root} is a file: name a folder for the features")
         self.path = self.root / "features.sqlite"
-        self.required, self.renew = root is not None, renew or root is None
+        self.required = root is not None
         self.limit: int | None = None if self.required else LIMIT
         self.problem: str | None = None  # why nothing is stored
         self._database: sqlite3.Connection | None = None
-        self._lock = RLock()
+        self._lock = Lock()
 
     def space(self, encoder: Encoder) -> Space:
         """Open the features of this encoder."""
@@ -79,10 +76,9 @@ class FeatureStore:
         return [keys.get(name) for name in names]
 
     def remember(self, files: Sequence[tuple[str, Sequence[int], bytes]]) -> None:
-        """Record the path, state and hash of files, except those that changed a moment ago."""
-        limit = time.time_ns() - int(_SETTLED * 1e9)
-        settled = [(_file(path, state), key) for path, state, key in files if max(state[1:3]) < limit]
-        self.write("INSERT OR REPLACE INTO files VALUES (?, ?)", settled)
+        """Record the path, state and hash of files."""
+        rows = [(_file(path, state), key) for path, state, key in files]
+        self.write("INSERT OR REPLACE INTO files VALUES (?, ?)", rows)
 
     def select(self, query: str, keys: Sequence[Any], *first: str) -> list[Any]:
         """Return the rows of a query for these keys, with parameters that stand before them."""
@@ -116,30 +112,14 @@ class FeatureStore:
             if self.problem is not None:
                 return []
             try:
-                try:
-                    return self._attempt(work)
-                except (InputError, sqlite3.DatabaseError) as error:
-                    if not self.renew or isinstance(error, sqlite3.OperationalError):  # a full disk
-                        raise
-                    self._remove()
-                    return self._attempt(work)
+                self._database = self._database or open_database(self.path, _SCHEMA)
+                with self._database:
+                    return work(self._database)
             except (OSError, sqlite3.Error, ProlipError) as error:
                 if self.required:
                     raise ProlipError(f"cannot use {self.path}: {error}") from error
-                self.problem = f"cannot use {self.path} ({error}): set PROLIP_CACHE to another folder"
+                self.problem = f"cannot use {self.path} ({error}): remove it, or set PROLIP_CACHE to a folder"
                 return []
-
-    def _attempt(self, work: Callable[[sqlite3.Connection], list[Any]]) -> list[Any]:
-        self._database = self._database or open_database(self.path, _SCHEMA)
-        with self._database:
-            return work(self._database)
-
-    def _remove(self) -> None:
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-        for end in ("", "-wal", "-shm"):
-            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -150,18 +130,34 @@ class Space:
     name: str
     width: int
 
-    def __len__(self) -> int:
-        return len(self.store.select("SELECT 1 FROM rows WHERE space IN ({})", [self.name]))
-
     def get(self, keys: Sequence[bytes]) -> dict[tuple[bytes, int], Array]:
         """Return the rows [width] of images, by key and view."""
         query = 'SELECT key, view, "values" FROM rows WHERE space = ? AND key IN ({})'
         found = self.store.select(query, keys, self.name)
         return {(key, view): np.frombuffer(values, np.float32) for key, view, values in found}
 
+    def of_files(self, images: Sequence[Any], views: Sequence[int]) -> dict[int, tuple[bytes, list[Array]]]:
+        """Return key and rows of the files among images that have not changed since they were recorded.
+
+        They are returned by their index, where all views are stored.
+        """
+        files = {}
+        for index, image in enumerate(images):
+            if isinstance(image, (str, os.PathLike)):
+                with suppress(OSError, ValueError):  # opening the file reports the error
+                    files[index] = os.fspath(image), file_state(image)
+        known = zip(files, self.store.known(list(files.values())), strict=True)
+        keys = {index: key for index, key in known if key is not None}
+        rows = self.get(list(set(keys.values())))
+        return {
+            index: (key, [rows[key, view] for view in views])
+            for index, key in keys.items()
+            if all((key, view) in rows for view in views)
+        }
+
     def add(self, keys: Sequence[bytes], views: Sequence[int], features: Array) -> None:
         """Write rows [R, width], all or none."""
-        if features.shape != (len(keys), self.width) or len(views) != len(keys):
+        if features.shape != (len(keys), self.width):
             raise InputError(f"expected [{len(keys)}, {self.width}] features, got {list(features.shape)}")
         rows = zip(keys, map(int, views), features.astype(np.float32), strict=True)
         self.store.write(

@@ -14,7 +14,6 @@ from prolip.core.arrays import to_numpy
 from prolip.core.errors import UsageError
 
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
-_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9\u00b9\u00b2\u00b3]) *(\.|$)", re.I)
 
 
 def cache_dir() -> Path:
@@ -35,9 +34,8 @@ def readable(name: str) -> str:
 
 
 def portable_name(name: str) -> str:
-    """Return the nearest file name that is valid on every file system: Windows rejects many."""
-    cleaned = _FORBIDDEN.sub("_", unicodedata.normalize("NFC", name)).rstrip(". ") or "_"
-    return f"{cleaned}_" if _DEVICE.match(cleaned) else cleaned
+    """Return a file name without the characters that Windows rejects."""
+    return _FORBIDDEN.sub("_", unicodedata.normalize("NFC", name)).rstrip(". ") or "_"
 
 
 def file_state(file: str | os.PathLike[str] | int) -> tuple[int, ...]:

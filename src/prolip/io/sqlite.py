@@ -1,22 +1,16 @@
-"""Open SQLite files, which may come from a stranger.
-
-A file is used only if its tables are exactly those of the given schema: a generated column, a view or a
-trigger of somebody else would run by itself. A rollback journal beside the file that names a further file is
-refused before SQLite sees it, because SQLite deletes that further file.
-"""
+"""Open SQLite files, whose tables are exactly those of a given schema."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import InputError, MissingFileError
+from prolip.io.reading import ReadError
 
 TIMEOUT = 20.0  # seconds to wait for another process that is writing
-_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.Connection:
@@ -26,21 +20,14 @@ def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.C
     thread, one at a time. A file with other tables is an `InputError`; whatever the operating system refuses
     stays a `sqlite3.OperationalError`.
     """
-    path = path.expanduser().resolve()  # a journal lies beside the file that a link points to
-    if read_only and not path.exists():
+    path = path.expanduser().resolve()
+    if not read_only:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
         raise MissingFileError(f"{path} does not exist")
-    if path.exists() and not path.is_file():  # a pipe would hang
-        raise InputError(f"{path} is not a regular file: name another")
-    journal = path.with_name(f"{path.name}-journal")
-    if journal.is_file() and journal.read_bytes().endswith(_JOURNAL_MAGIC):
-        raise InputError(f"{journal} names another file, which SQLite would delete: remove the journal")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = "mode=ro" if read_only else "mode=rwc"
-    if read_only and not os.access(path.parent, os.W_OK):
-        mode = "immutable=1"  # readers of a write-ahead log make a file beside it
-    database = sqlite3.connect(f"{path.as_uri()}?{mode}", TIMEOUT, uri=True, check_same_thread=False)
+    place = f"{path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    database = sqlite3.connect(place, TIMEOUT, uri=True, check_same_thread=False)
     try:
-        database.execute("PRAGMA trusted_schema = OFF")
         if not read_only:
             _create(database, schema)
         with closing(sqlite3.connect(":memory:")) as expected:
@@ -50,7 +37,7 @@ def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.C
     except BaseException as error:
         database.close()
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            raise InputError(f"{path} is damaged, or not a SQLite file ({error})") from error
+            raise ReadError(path, f"it is damaged, or not a SQLite file ({error})") from error
         raise
     return database
 

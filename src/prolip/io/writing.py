@@ -3,15 +3,15 @@
 No file is renamed while it is open (see Windows).
 """
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
 import shutil
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,13 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write a file of rows, the header first."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    write_text(path, stream.getvalue())
+
+
 def write_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
     """Write arrays of NumPy or torch as a safetensors file."""
     write_bytes(path, as_safetensors(tensors, metadata))
@@ -121,20 +128,9 @@ def _draft(folder: Path) -> Path:
 
 
 def _replace(old: Path, new: Path) -> None:
-    """Rename a file, replacing an existing one, whose permissions it takes; or a folder.
-
-    Windows refuses while another program reads either of them, a virus scanner for instance: wait for it.
-    """
+    """Rename a file, replacing an existing one, whose permissions it takes; or a folder."""
     if new.is_file():
         shutil.copymode(new, old)
-    for wait in (0.1, 0.5, 1.0):
-        try:
-            old.replace(new)
-            return
-        except PermissionError:
-            if sys.platform != "win32":
-                raise
-            time.sleep(wait)
     old.replace(new)
 
 

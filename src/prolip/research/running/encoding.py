@@ -13,7 +13,7 @@ import numpy as np
 from prolip.core import Head, InputError, Text
 from prolip.core.arrays import Array
 from prolip.io.files import cache_dir, portable_name, sha256_tensors
-from prolip.io.reading import TEXT_LIMIT, ReadError, open_regular
+from prolip.io.reading import ReadError
 from prolip.io.writing import write_tensors
 from prolip.research.protocols.encoded_dataset import EncodedDataset, EncodedSplit
 from prolip.research.protocols.run import Run, lists_to_tuples
@@ -163,9 +163,9 @@ def _map_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
 
     The safetensors library copies tensors into memory, and every worker would have its own copy.
     """
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(min(size, TEXT_LIMIT)).decode())
+        header = json.loads(file.read(size).decode())
     metadata = header.pop("__metadata__")
     content, tensors = np.memmap(path, np.uint8, "r", 8 + size), {}
     for name, entry in header.items():
