@@ -1,11 +1,8 @@
 """Models of a hub: downloaded when that was asked for, checked, and opened without torch."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import onnx
@@ -75,24 +72,6 @@ def test_features_and_heads_are_the_graphs_own(hub):
     assert encoder.text_head(encoder.encode_text(["a red photo", "blue"])).shape == (2, DIM)
 
 
-def test_a_killed_download_starts_again(hub, tmp_path):
-    write_graphs(hub.folder / "owner" / "model", padding=2_000_000)
-    hub.faults.add("slow")
-    program = (
-        "import os, sys; from prolip.encoders import load\n"
-        "load(sys.argv[1], download=True, progress=lambda done, total: done > total / 2 and os._exit(9))"
-    )
-    settings = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hf"), "HF_ENDPOINT": hub.address}
-    assert subprocess.run([sys.executable, "-c", program, NAME], env=settings, check=False).returncode == 9
-    with pytest.raises(DownloadRequiredError):
-        load(NAME)
-    hub.faults.clear()
-    assert load(NAME, download=True).head.dim == DIM
-    vision = "onnx/vision_model.onnx"
-    size = (hub.folder / "owner" / "model" / vision).stat().st_size
-    assert find_files(find_source(NAME))[vision].stat().st_size == size
-
-
 def test_a_file_of_another_content_is_refused_and_removed(hub):
     hub.faults.add("other")
     with pytest.raises(ModelError, match=r"SHA-256"):
@@ -140,13 +119,6 @@ def test_a_copy_of_the_cache_is_enough_without_a_network(hub, monkeypatch, tmp_p
     assert folder in str(refused.value)
     shutil.move(elsewhere / folder, elsewhere / "hub" / folder)
     assert load(NAME, download=True).head.dim == DIM
-
-
-def test_an_offline_setting_is_respected(hub, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelError):
-        load(NAME, download=True)
-    assert hub.requests == []
 
 
 def test_towers_in_a_folder_with_a_tokenizer_elsewhere(hub, monkeypatch):

@@ -13,49 +13,9 @@ from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import load
 from prolip.encoders.split_tower_torch import split_at_linear
 from prolip.io.environment import MissingPackageError
-from tiny_models import random_model, write_folder
+from tiny_models import OPEN_CLIP, random_model, write_folder
 
 open_clip = pytest.importorskip("open_clip")
-
-TEXT = {"context_length": 16, "vocab_size": 49408, "width": 24, "heads": 2, "layers": 1}
-CLIP_TEXT = {"embed_dim": 20, "text_cfg": TEXT}
-SIGLIP_TEXT = {**TEXT, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
-
-
-def timm(name, **more):
-    return {"timm_model_name": name, "image_size": 160, **more}
-
-
-MODELS = {
-    "clip-resnet": {
-        **CLIP_TEXT,
-        "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
-    },
-    "clip-vit": {
-        **CLIP_TEXT,
-        "vision_cfg": {"image_size": 48, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16},
-        "quick_gelu": True,
-    },
-    "siglip": {
-        "embed_dim": 96,
-        "init_logit_bias": -10,
-        "custom_text": True,
-        # timm's smallest tower with SigLIP's pooling head: r + fc2(act(fc1(norm(r))))
-        "vision_cfg": timm("test_vit3", timm_pool="map", timm_proj="none"),
-        "text_cfg": {**SIGLIP_TEXT, "width": 96},
-    },
-    "timm-linear": {**CLIP_TEXT, "vision_cfg": timm("test_convnext", timm_pool="", timm_proj="linear")},
-    "timm-mlp": {
-        **CLIP_TEXT,
-        "vision_cfg": timm("test_convnext", timm_pool="", timm_proj="mlp", timm_proj_bias=True),
-    },
-    "timm-classifier": {**CLIP_TEXT, "vision_cfg": timm("test_vit", timm_pool="token", timm_proj=None)},
-    "timm-bare": {
-        "embed_dim": 64,
-        "vision_cfg": timm("test_convnext", timm_pool="avg", timm_proj="none"),
-        "text_cfg": TEXT,
-    },
-}  # fmt: skip
 
 # Columns of the features; rows of the head; whether it has a bias, and a residual.
 HEADS = {
@@ -79,7 +39,7 @@ def hub_is_away(monkeypatch):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("open_clip")
-    return {name: write_folder(root / name, config) for name, config in MODELS.items()}
+    return {name: write_folder(root / name, config) for name, config in OPEN_CLIP.items()}
 
 
 def pictures(count=3):
@@ -92,7 +52,7 @@ def as_pixels(encoder, images):
     return np.stack([encoder.preprocess.centre(image) for image in images])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", OPEN_CLIP)
 def test_features_and_head_make_the_models_own_embedding(folders, name):
     encoder = load(f"open_clip:local-dir:{folders[name]}", "cpu")
     model, transform = open_clip.create_model_from_pretrained(f"local-dir:{folders[name]}")
@@ -118,22 +78,6 @@ def test_the_head_is_the_last_linear_map(folders, name):
     assert encoder.black_box_reason is None
 
 
-def test_named_parameters_are_the_head(folders):
-    def weights(name):
-        from safetensors.torch import load_file
-
-        return load_file(folders[name] / "open_clip_model.safetensors")
-
-    def head(name):
-        return load(f"open_clip:local-dir:{folders[name]}", "cpu").head
-
-    assert_close(head("clip-vit").weight, weights("clip-vit")["visual.proj"])
-    assert_close(head("clip-resnet").weight, weights("clip-resnet")["visual.attnpool.c_proj.weight"].T)
-    assert_close(head("clip-resnet").bias, weights("clip-resnet")["visual.attnpool.c_proj.bias"])
-    assert_close(head("timm-linear").weight, weights("timm-linear")["visual.head.proj.weight"].T)
-    assert_close(head("siglip").weight, weights("siglip")["visual.trunk.attn_pool.mlp.fc2.weight"].T)
-
-
 def test_tower_that_ends_in_a_norm_is_a_black_box(folders):
     encoder = load(f"open_clip:local-dir:{folders['timm-bare']}", "cpu")
     assert np.array_equal(encoder.head.weight, np.eye(64))
@@ -150,7 +94,7 @@ def test_model_is_left_as_it_was(folders):
 
 
 def test_fingerprint_follows_weights_and_activation(tmp_path):
-    config = MODELS["clip-vit"]
+    config = OPEN_CLIP["clip-vit"]
     same, again = write_folder(tmp_path / "a", config), write_folder(tmp_path / "b", config)
     other_weights = write_folder(tmp_path / "c", config, seed=1)
     other_activation = write_folder(tmp_path / "d", {**config, "quick_gelu": False})
@@ -169,7 +113,7 @@ def test_pictures_are_prepared_as_open_clip_does(tmp_path, resize, interpolation
         "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4],
         "resize_mode": resize, "interpolation": interpolation,
     }  # fmt: skip
-    folder = write_folder(tmp_path, MODELS["clip-vit"], stated)
+    folder = write_folder(tmp_path, OPEN_CLIP["clip-vit"], stated)
     encoder = load(f"open_clip:local-dir:{folder}", "cpu")
     _, transform = open_clip.create_model_from_pretrained(f"local-dir:{folder}")
     for image in pictures(4):
@@ -193,7 +137,7 @@ def test_text_tower_of_transformers(tmp_path):
     ).save_pretrained(tmp_path / "text")  # fmt: skip
     for projection in ("linear", "mlp"):
         config = {
-            **MODELS["clip-vit"],
+            **OPEN_CLIP["clip-vit"],
             "text_cfg": {
                 "hf_model_name": str(tmp_path / "text"), "hf_tokenizer_name": "here", "context_length": 16,
                 "hf_proj_type": projection, "hf_pooler_type": "mean_pooler", "hf_model_pretrained": False,
@@ -218,7 +162,7 @@ def tiny(tmp_path, monkeypatch):
     """An architecture `tiny-vit` with a published tag."""
     monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIGS", dict(open_clip.factory._MODEL_CONFIGS))
     monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIG_PATHS", list(open_clip.factory._MODEL_CONFIG_PATHS))
-    config = {**MODELS["clip-vit"], "quick_gelu": False}
+    config = {**OPEN_CLIP["clip-vit"], "quick_gelu": False}
     (tmp_path / "tiny-vit.json").write_text(json.dumps(config))
     open_clip.add_model_config(tmp_path / "tiny-vit.json")
     weights = write_folder(tmp_path / "folder", config) / "open_clip_model.safetensors"
@@ -227,7 +171,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_checkpoint_of_tensors_loads_and_one_of_code_does_not(tmp_path):
-    folder, model = write_folder(tmp_path, MODELS["clip-vit"]), random_model(MODELS["clip-vit"])
+    folder, model = write_folder(tmp_path, OPEN_CLIP["clip-vit"]), random_model(OPEN_CLIP["clip-vit"])
     (folder / "open_clip_model.safetensors").unlink()
     torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
     assert load(f"open_clip:local-dir:{folder}", "cpu").head.dim == 20
@@ -241,7 +185,7 @@ def test_tag_decides_the_activation(tiny):
     pixels = as_pixels(encoder, pictures())
     assert encoder.preprocess.mean == (0.5, 0.5, 0.5)
     with torch.no_grad():
-        quick = random_model(MODELS["clip-vit"]).encode_image(
+        quick = random_model(OPEN_CLIP["clip-vit"]).encode_image(
             encoder.preprocess.normalise(torch.from_numpy(pixels))
         )
     assert_close(encoder.head(encoder.encode(pixels)), quick, atol=1e-5, rtol=1e-5)
@@ -268,7 +212,7 @@ def test_incomplete_folders(tmp_path, folders):
         load(f"open_clip:local-dir:{tmp_path / 'none'}", "cpu")
     with pytest.raises(ModelError):
         load(f"open_clip:local-dir:{tmp_path}", "cpu")
-    whole = write_folder(tmp_path / "cut", MODELS["clip-vit"])
+    whole = write_folder(tmp_path / "cut", OPEN_CLIP["clip-vit"])
     weights = whole / "open_clip_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(ModelError):

@@ -23,7 +23,7 @@ from prolip.export.formats import export as write
 from prolip.export.onnx_torch import traced_tower
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import WriteError
-from tiny_models import TEXT, write_clip, write_folder, write_siglip
+from tiny_models import OPEN_CLIP, write_clip, write_folder, write_siglip
 
 open_clip = pytest.importorskip("open_clip")
 transformers = pytest.importorskip("transformers")
@@ -31,38 +31,6 @@ transformers = pytest.importorskip("transformers")
 TEMPLATE = "a photo of a {}."
 CLASSES = ["cat", "dog"]
 PROMPTS = [TEMPLATE.format(name) for name in CLASSES]
-VIT = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16}
-MODELS = {
-    "vit": {"embed_dim": 20, "vision_cfg": VIT, "text_cfg": TEXT, "quick_gelu": True},
-    "resnet": {
-        "embed_dim": 20,
-        "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
-        "text_cfg": TEXT,
-    },
-    "timm": {
-        "embed_dim": 20,
-        "vision_cfg": {
-            "timm_model_name": "test_convnext", "image_size": 160, "timm_pool": "", "timm_proj": "linear",
-        },
-        "text_cfg": TEXT,
-    },
-    "siglip": {
-        "embed_dim": 96,
-        "init_logit_bias": -10,
-        "custom_text": True,
-        "vision_cfg": {
-            "timm_model_name": "test_vit3", "image_size": 160, "timm_pool": "map", "timm_proj": "none",
-        },
-        "text_cfg": {**TEXT, "width": 96, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"},
-    },
-    "bare": {  # ends in a norm: a black box
-        "embed_dim": 64,
-        "vision_cfg": {
-            "timm_model_name": "test_convnext", "image_size": 160, "timm_pool": "avg", "timm_proj": "none",
-        },
-        "text_cfg": TEXT,
-    },
-}  # fmt: skip
 
 
 def export(path, encoder, fitted, config, to, force=False):
@@ -83,7 +51,7 @@ def model(tmp_path_factory):
             elif name == "hf-siglip":
                 source = f"hf:{write_siglip(root / name)}"
             else:
-                source = f"open_clip:local-dir:{write_folder(root / name, MODELS[name])}"
+                source = f"open_clip:local-dir:{write_folder(root / name, OPEN_CLIP[name])}"
             made[name] = load(source, "cpu")
         return made[name]
 
@@ -150,12 +118,12 @@ def hf_answers(folder, encoder, pixels):
 @pytest.mark.parametrize(
     ("name", "method", "to"),
     [
-        ("vit", "prolip", "open_clip"),
-        ("vit", "rla", "open_clip"),
-        ("vit", "prolip_text", "open_clip"),
-        ("resnet", "prolip", "open_clip"),
-        ("resnet", "rla", "open_clip"),
-        ("timm", "prolip", "open_clip"),
+        ("clip-vit", "prolip", "open_clip"),
+        ("clip-vit", "rla", "open_clip"),
+        ("clip-vit", "prolip_text", "open_clip"),
+        ("clip-resnet", "prolip", "open_clip"),
+        ("clip-resnet", "rla", "open_clip"),
+        ("timm-linear", "prolip", "open_clip"),
         ("siglip", "prolip", "open_clip"),
         ("hf-clip", "prolip", "hf"),
         ("hf-siglip", "prolip", "hf"),
@@ -170,7 +138,7 @@ def test_other_libraries_give_the_adapted_embeddings(model, tmp_path, name, meth
     probabilities = softmax(fitted.logits(encoder.encode(pixels)) / CONFIG["temperature"])
     assert_close(softmax(scale * image @ text.T), probabilities, atol=1e-5, rtol=1e-4)
     if isinstance(fitted, Projected):
-        assert_close(image, fitted.embed(encoder.encode(pixels)), atol=1e-5, rtol=0)
+        assert_close(image, fitted.embed(encoder.encode(pixels)), atol=1e-4, rtol=0)
     zero_shot = unit_rows(encoder.head(encoder.encode(pixels))) @ encoder.text(CLASSES, [TEMPLATE]).rows.T
     assert np.abs(image @ text.T - zero_shot).max() > 1e-3  # the fit did move something
 
@@ -194,17 +162,17 @@ def test_the_zero_shot_pipeline_gives_our_probabilities(model, tmp_path):
 
 
 def test_what_does_not_fold_says_so_and_offers_onnx(model, tmp_path):
-    for name, method in [("siglip", "rla"), ("bare", "prolip")]:
+    for name, method in [("siglip", "rla"), ("timm-bare", "prolip")]:
         fitted, _ = fit(model(name), method)
         with pytest.raises(UsageError, match="onnx"):
             export(tmp_path / "out", model(name), fitted, CONFIG, ["open_clip"])
-    probe, _ = fit(model("vit"), "task_res")
+    probe, _ = fit(model("clip-vit"), "task_res")
     with pytest.raises(UsageError, match="onnx"):
-        export(tmp_path / "out", model("vit"), probe, CONFIG, ["open_clip"])
+        export(tmp_path / "out", model("clip-vit"), probe, CONFIG, ["open_clip"])
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("vit", "prolip"), ("hf-siglip", "rla"), ("hf-clip", "tip_adapter")]
+    ("name", "method"), [("clip-vit", "prolip"), ("hf-siglip", "rla"), ("hf-clip", "tip_adapter")]
 )
 def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -235,7 +203,7 @@ def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
 
 
 def test_a_tower_that_cannot_be_traced_or_is_too_large_says_so_in_one_line(model, tmp_path, monkeypatch):
-    encoder = model("vit")
+    encoder = model("clip-vit")
     fitted, _ = fit(encoder)
     monkeypatch.setattr("prolip.export.onnx_torch._LIMIT", 1000)
     with pytest.raises(ModelError, match="too large"):
@@ -252,7 +220,7 @@ def test_a_tower_that_cannot_be_traced_or_is_too_large_says_so_in_one_line(model
 
 @pytest.mark.parametrize(("to", "missing"), [("onnx", "onnxscript"), ("hf", "transformers")])
 def test_libraries_that_are_not_installed(model, tmp_path, monkeypatch, to, missing):
-    encoder = model("hf-clip" if to == "hf" else "vit")
+    encoder = model("hf-clip" if to == "hf" else "clip-vit")
     fitted, _ = fit(encoder, "zero_shot")
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingPackageError, match=missing):
@@ -261,7 +229,7 @@ def test_libraries_that_are_not_installed(model, tmp_path, monkeypatch, to, miss
 
 
 def test_folders_with_files_are_kept_unless_forced(model, tmp_path):
-    encoder = model("vit")
+    encoder = model("clip-vit")
     fitted, _ = fit(encoder)
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UsageError):
@@ -282,7 +250,7 @@ def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch, to, writer):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    encoder = model("vit")
+    encoder = model("clip-vit")
     fitted, _ = fit(encoder)
     monkeypatch.setattr(writer, full)
     with pytest.raises(WriteError):
@@ -291,10 +259,10 @@ def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch, to, writer):
 
 
 def test_an_export_that_computes_something_else_is_not_kept(model, tmp_path, monkeypatch):
-    encoder = model("vit")
+    encoder = model("clip-vit")
     fitted, _ = fit(encoder)
     monkeypatch.setattr(
-        "prolip.export.formats.load_checkpoint", lambda *_: model("vit")
+        "prolip.export.formats.load_checkpoint", lambda *_: model("clip-vit")
     )  # not the adapted one
     with pytest.raises(ModelError):
         export(tmp_path / "out", encoder, fitted, CONFIG, ["open_clip"])
@@ -302,7 +270,7 @@ def test_an_export_that_computes_something_else_is_not_kept(model, tmp_path, mon
 
 
 def test_the_card_is_for_a_person(model, tmp_path):
-    encoder = model("vit")
+    encoder = model("clip-vit")
     fitted, _ = fit(encoder)
     export(tmp_path / "pets", encoder, fitted, CONFIG, ["open_clip"])
     card = (tmp_path / "pets" / "README.md").read_text()
@@ -326,12 +294,3 @@ def test_the_card_tells_when_test_pictures_were_not_new():
             {**CONFIG, "evaluation": {**measured, "duplicates": known}}, {"prolip.json"}, "pets"
         )
         assert outcome in card
-
-
-def test_the_card_of_a_siglip_tells_of_the_sigmoid(model, tmp_path):
-    for name in ("hf-siglip", "hf-clip"):
-        encoder = model(name)
-        export(tmp_path / name, encoder, fit(encoder)[0], CONFIG, ["hf"])
-        assert ("a sigmoid of each score" in (tmp_path / name / "README.md").read_text()) == (
-            name == "hf-siglip"
-        )

@@ -5,18 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import normalize
 
 from closeness import assert_close
 from prolip import methods
 from prolip.core import InputError, Task, Text, UsageError
 from prolip.core.arrays import to_torch
 from prolip.encoders import load
-from prolip.research.towers.coop import project
 from prolip.research.towers.coupled_prompts import Coupling
-from prolip.research.towers.plot import sinkhorn, transport_logits
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
-from tiny_models import CLASSES, TOWERS, tower_task, write_clip, write_folder
+from tiny_models import TOWERS, tower_task, write_clip, write_folder
 
 M, DE, K, D = 4, 24, 3, 20  # context words, their width, classes, embedding
 FAST = {"epochs": 12, "batch_size": 12}
@@ -108,17 +105,6 @@ def test_shorter_text_runs_change_nothing(encoders):
     assert_close(encoder.towers().embed_text(encoder.tokens(prompts)), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_teacher_may_have_a_prompt_of_its_own(encoders):
-    task, _ = tower_task(encoders["vit"])
-    rows = encoders["vit"].text(CLASSES, ("a texture of {}.",)).rows
-    for name in ("kgcoop", "prograd"):
-        own = methods.create(name).problem(task).teacher
-        assert np.array_equal(own, task.text.rows)
-        other = methods.create(name, teacher="a texture of {}.").problem(task).teacher
-        assert np.array_equal(other, rows)
-        assert not np.allclose(own, rows, atol=1e-2)
-
-
 def test_maples_deep_maps_start_as_copies():
     first, *deep = Coupling(2, 4, 8, 6, shared=False).maps
     assert all(torch.equal(each.weight, deep[0].weight) for each in deep)
@@ -150,39 +136,6 @@ def test_a_validation_set_for_the_image_tower_needs_its_images(encoders):
     alone = Task(task.x, task.y, task.text, task.head, task.scale)
     with pytest.raises(InputError):
         methods.create("plot", epochs=1).fit(task, validation=alone)
-
-
-def test_prograd_takes_out_what_goes_against_the_general_direction():
-    own, general = torch.tensor([3.0, -2.0]), torch.tensor([0.0, 4.0])
-    assert_close(project(own, general), torch.tensor([3.0, 0.0]))  # -2 along the axis of `general` is gone
-    assert_close(project(own, general, conflict=0.5), torch.tensor([3.0, -1.0]))
-    assert_close(project(own, -general), own)  # no conflict: as it was
-    skew, wall = torch.tensor([1.0, 0.0]), torch.tensor([-1.0, 1.0])
-    assert_close(project(skew, wall), torch.tensor([0.5, 0.5]))  # (1, 0) + 1/2 (-1, 1)
-
-
-def test_sinkhorn_goes_to_the_cheapest_matching_as_entropy_weighs_less():
-    from scipy.optimize import linear_sum_assignment
-
-    cost = torch.rand(6, 6, generator=torch.Generator().manual_seed(1)).double()
-    rows, columns = linear_sum_assignment(cost.numpy())
-    plan = sinkhorn(cost, eps=0.005, iterations=2_000, stop=0)
-    expected = np.zeros((6, 6))
-    expected[rows, columns] = 1 / 6
-    assert_close(plan, expected, atol=1e-2, rtol=0)
-
-
-def test_plot_with_one_prompt_and_one_place_is_a_cosine():
-    g = torch.Generator().manual_seed(0)
-    places, rows = torch.randn(4, 1, 8, generator=g), normalize(torch.randn(1, 3, 8, generator=g), dim=-1)
-    expected = 10.0 * normalize(places[:, 0], dim=-1) @ rows[0].T
-    found = transport_logits(places, rows, 10.0, 0.1, 100, False)
-    assert_close(found, expected, atol=1e-5, rtol=1e-5)
-    # The whole picture stands before its one place: its own cosine is added.
-    both = torch.cat([places.flip(0), places], dim=1)
-    added = 10.0 * normalize(both[:, 0], dim=-1) @ rows[0].T
-    found = transport_logits(both, rows, 10.0, 0.1, 100, True)
-    assert_close(found, expected + added, atol=1e-5, rtol=1e-5)
 
 
 def test_local_features_are_those_of_the_library(encoders):

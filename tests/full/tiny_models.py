@@ -103,6 +103,45 @@ TOWERS = {
         "text_cfg": TEXT,
     },
 }
+SHORT_TEXT = {"context_length": 16, "vocab_size": 49408, "width": 24, "heads": 2, "layers": 1}
+CLIP_TEXT = {"embed_dim": 20, "text_cfg": SHORT_TEXT}
+SIGLIP_TEXT = {**SHORT_TEXT, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"}
+
+
+def timm(name, **more):
+    return {"timm_model_name": name, "image_size": 160, **more}
+
+
+OPEN_CLIP = {
+    "clip-resnet": {
+        **CLIP_TEXT,
+        "vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "head_width": 32},
+    },
+    "clip-vit": {
+        **CLIP_TEXT,
+        "vision_cfg": {"image_size": 48, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16},
+        "quick_gelu": True,
+    },
+    "siglip": {
+        "embed_dim": 96,
+        "init_logit_bias": -10,
+        "custom_text": True,
+        # timm's smallest tower with SigLIP's pooling head: r + fc2(act(fc1(norm(r))))
+        "vision_cfg": timm("test_vit3", timm_pool="map", timm_proj="none"),
+        "text_cfg": {**SIGLIP_TEXT, "width": 96},
+    },
+    "timm-linear": {**CLIP_TEXT, "vision_cfg": timm("test_convnext", timm_pool="", timm_proj="linear")},
+    "timm-mlp": {
+        **CLIP_TEXT,
+        "vision_cfg": timm("test_convnext", timm_pool="", timm_proj="mlp", timm_proj_bias=True),
+    },
+    "timm-classifier": {**CLIP_TEXT, "vision_cfg": timm("test_vit", timm_pool="token", timm_proj=None)},
+    "timm-bare": {
+        "embed_dim": 64,
+        "vision_cfg": timm("test_convnext", timm_pool="avg", timm_proj="none"),
+        "text_cfg": SHORT_TEXT,
+    },
+}  # fmt: skip
 CLASSES = ("red", "green", "blue")
 
 

@@ -6,8 +6,6 @@ patches, is not supported. Weights are read from safetensors only, and no code f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +59,7 @@ def load(rest: str, device: str) -> TowerEncoder:
         require_folder(folder, _FILES)
         folder = folder.resolve()
         name = f"hf:{folder}"  # a saved model finds its base from any folder
-    with loading(name, local), no_progress_bars(transformers):
+    with loading(name, local):
         if not local:
             folder = fetch_folder(rest, _FILES, _HUB_FILES)
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -146,16 +144,3 @@ def _model_class(name: str, model_type: str, transformers: Any) -> Any:
     if model_type not in classes:
         raise ModelError(f"{name} is a model of type {model_type!r}; supported: {', '.join(classes)}")
     return classes[model_type]
-
-
-@contextmanager
-def no_progress_bars(transformers: Any) -> Iterator[None]:
-    """Suppress the library's progress bars, which are of reading files."""
-    bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()

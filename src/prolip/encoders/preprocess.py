@@ -215,11 +215,14 @@ def block_side(size: tuple[int, int], sufficient: int) -> int:
 
 
 def _halve_to_onnx() -> Any:
-    """Return the body of a loop that replaces uint8 [1, 3, H, W] by the means of blocks of 2 x 2."""
+    """Return the body of a loop that replaces uint8 [1, 3, H, W] by the means of blocks of 2 x 2.
+
+    Halves are rounded to the even number: JPEG decoders, which `predict` uses, have no bias either.
+    """
     graph = Graph("halve")
     halves = np.array([1, 1, 0.5, 0.5])  # halfway between two pixels linear interpolation is their mean
     mean = graph.node("Resize", graph.node("Cast", "image", to=1), "", halves, mode="linear")
-    graph.node("Cast", graph.node("Floor", graph.node("Add", mean, 0.5)), to=2, output="half")  # 2: uint8
+    graph.node("Cast", graph.node("Round", mean), to=2, output="half")  # 2: uint8
     graph.node("Identity", "go_on", output="goes_on")
     inputs: Values = {"count": ("int64", ()), "go_on": ("bool", ()), "image": ("uint8", (1, 3, "h", "w"))}
     return graph.to_proto(inputs, {"goes_on": ("bool", ()), "half": ("uint8", (1, 3, "rows", "columns"))})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Tokens = dict[str, "Tensor"]  # input_ids [P, L], and attention_mask [P, L] where the tower takes one
 
-_QKV = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
+QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,18 +91,9 @@ def attention_of(block: nn.Module) -> tuple[str, nn.Module] | None:
     from torch import nn
 
     for name, module in block.named_modules():
-        if isinstance(module, nn.MultiheadAttention) or projections_of(module):
+        maps = (getattr(module, projection, None) for projection in QUERY_KEY_VALUE)
+        if isinstance(module, nn.MultiheadAttention) or all(isinstance(linear, nn.Linear) for linear in maps):
             return name, module
-    return None
-
-
-def projections_of(module: nn.Module) -> tuple[str, str, str] | None:
-    """Return the names of a module's query, key and value projections, if it has them."""
-    from torch import nn
-
-    for names in _QKV:
-        if all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
-            return names
     return None
 
 

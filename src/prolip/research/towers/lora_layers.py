@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from prolip.core import ModelError
-from prolip.encoders.trainable_towers import Towers, attention_of, projections_of
+from prolip.encoders.trainable_towers import QUERY_KEY_VALUE, Towers, attention_of
 from prolip.io.environment import require
 from prolip.research.towers.training import seeded
 
@@ -69,12 +69,10 @@ def _targets(towers: Towers) -> Iterator[str]:
         found = attention_of(block)
         assert found is not None  # the method requires blocks that have it
         inside, attention = found
-        projections = projections_of(attention) or ()
         if isinstance(attention, nn.MultiheadAttention):
             if not attention.batch_first:
                 raise ModelError("clip_lora needs attention with batch_first=True, and this model has False")
             owner, _, own = inside.rpartition(".")
             setattr(block.get_submodule(owner), own, SeparateAttention(attention))
-            projections = ("q_proj", "k_proj", "v_proj")
-        for projection in projections:
+        for projection in QUERY_KEY_VALUE:
             yield f"{names[id(block)]}.{inside}.{projection}"
