@@ -15,7 +15,7 @@ import click
 
 from pictures import COLOURS, blotch
 from prolip.cli import root
-from prolip.cli.parameters import FilePath
+from prolip.cli.options import FilePath
 
 NUMBERS = ["x", "1.5", "nan", "1e400", "-7", "0x10", "\uff19x", "1_"]
 FRACTIONS = ["x", "nan", "inf", "-0.1", "1e400", "2"]

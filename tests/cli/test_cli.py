@@ -16,7 +16,7 @@ from odd_lines import commands
 from pictures import COLOURS, blotch
 from prolip import methods, solvers
 from prolip.cli import console, root
-from prolip.cli.parameters import spell
+from prolip.cli.options import spell
 from prolip.core.errors import Parameter
 
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]

@@ -18,7 +18,7 @@ import click
 from prolip import __version__
 from prolip.cli import app, evaluate, export, fit, grow, models, predict
 from prolip.cli.console import OUTPUT, detail, fail, warn
-from prolip.cli.parameters import Group
+from prolip.cli.options import Group
 
 root = Group(
     "prolip",

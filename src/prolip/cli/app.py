@@ -9,7 +9,7 @@ import click
 
 from prolip.cli import options
 from prolip.cli.console import say
-from prolip.cli.parameters import PATH, argument, command, flag, option
+from prolip.cli.options import PATH, argument, command, flag, option
 
 
 def server_options(port: int, token: str, about_token: str) -> Callable[[Any], Any]:

@@ -17,7 +17,7 @@ from prolip.cli.console import (
     show_written,
     table,
 )
-from prolip.cli.parameters import CSV, HTML, PATH, argument, command, option
+from prolip.cli.options import CSV, HTML, PATH, argument, command, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:

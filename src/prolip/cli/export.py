@@ -8,7 +8,7 @@ import click
 
 from prolip.cli import options
 from prolip.cli.console import OUTPUT, console, escape, print_as_json, say
-from prolip.cli.parameters import PATH, argument, command, flag, option
+from prolip.cli.options import PATH, argument, command, flag, option
 
 
 @command("export")

@@ -22,7 +22,7 @@ from prolip.cli.console import (
     typed,
 )
 from prolip.cli.evaluate import write_page
-from prolip.cli.parameters import PATH, argument, command, flag, option
+from prolip.cli.options import PATH, argument, command, flag, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:

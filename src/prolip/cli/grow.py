@@ -12,7 +12,7 @@ from prolip.cli.console import (
     say,
     table,
 )
-from prolip.cli.parameters import POSITIVE, argument, command, option
+from prolip.cli.options import POSITIVE, argument, command, option
 
 
 @command("add")

@@ -10,7 +10,7 @@ import click
 
 from prolip.cli import options
 from prolip.cli.console import console, escape, hint, percent, print_as_json, say, table, typed
-from prolip.cli.parameters import Group, argument, command, flag, json_flag, option
+from prolip.cli.options import Group, argument, command, flag, json_flag, option
 
 if TYPE_CHECKING:
     from prolip.evaluate.comparison import Comparison

@@ -11,7 +11,7 @@ import click
 
 from prolip.cli import options
 from prolip.cli.console import bar, percent, print_as_json, report_skipped, say, table, warn
-from prolip.cli.parameters import CSV, FRACTION, PATH, FilePath, argument, command, flag, option
+from prolip.cli.options import CSV, FRACTION, PATH, FilePath, argument, command, flag, option
 from prolip.io.progress import counted
 
 if TYPE_CHECKING:

@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prolip.cli.console import OUTPUT, bar, console, print_json, say, table, warn
-from prolip.cli.options import device, features_store
-from prolip.cli.parameters import PATH, POSITIVE, Command, FilePath, Group, argument, command, flag, option
+from prolip.cli.options import (
+    PATH,
+    POSITIVE,
+    Command,
+    FilePath,
+    Group,
+    argument,
+    command,
+    device,
+    features_store,
+    flag,
+    option,
+)
 
 if TYPE_CHECKING:
     from prolip.research.reporting.results import Results

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from prolip.cli.console import OUTPUT, console, hint, print_json, table
-from prolip.cli.parameters import PATH, argument, command
+from prolip.cli.options import PATH, argument, command
 
 SPLITS = ("train", "val", "test")
 
