@@ -15,8 +15,8 @@ from prolip.api.grow import rename_classes
 from prolip.app import edits
 from prolip.app.state import State
 from prolip.core import InputError, ProlipError
-from prolip.core.names import normalize_name
 from prolip.data import read_images
+from prolip.data.imageset import normalize_name
 
 NFC = "caf\u00e9"
 NFD = "cafe\u0301"

@@ -14,8 +14,8 @@ from prolip.api.model import AdaptedModel
 from prolip.core import HeldOutPredictions, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import check_name
-from prolip.core.names import normalize_name
 from prolip.data import ImageSet
+from prolip.data.imageset import normalize_name
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.curve import REPEATS, Curve

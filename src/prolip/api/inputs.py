@@ -16,10 +16,9 @@ from PIL import Image
 from prolip.core import InputError, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import to_python_scalar
-from prolip.core.names import normalize_label
 from prolip.data import ImageSet, LazyImage, list_images, read_images
-from prolip.data.files import refuse_url
-from prolip.data.imageset import is_negative
+from prolip.data.folders import refuse_url
+from prolip.data.imageset import is_negative, normalize_label
 from prolip.data.inputs import images_in, is_source
 from prolip.encoders import Encoder
 from prolip.features import Extraction, FeatureStore, extract, none_readable

@@ -18,7 +18,7 @@ from prolip.core import HeldOutPredictions, ModelError, SavedModelError, Setting
 from prolip.core.arguments import as_path, is_json_of
 from prolip.core.arrays import Array
 from prolip.core.errors import first_line
-from prolip.core.names import normalize_label
+from prolip.data.imageset import normalize_label
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.metrics import Figures

@@ -6,8 +6,8 @@ from typing import Any
 
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError
-from prolip.core.names import normalize_name
 from prolip.data import class_names
+from prolip.data.imageset import normalize_name
 from prolip.io.files import readable
 
 NAME_LIMIT = 100  # characters; text towers read a few dozen words

@@ -13,18 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prolip.data.files import listing
+from prolip.data.folders import listing
 from prolip.data.imageset import LazyImage
 from prolip.io.reading import ReadError, reading
 
-ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
 # What an archive may unpack to: 4 GB, or 20 times its size. Images are compressed already.
 UNPACKED, RATIO = 4 << 30, 20
-
-
-def is_archive(path: Path) -> bool:
-    """Whether this is a file with the suffix of an archive."""
-    return path.name.lower().endswith(ARCHIVE_SUFFIXES) and not path.is_dir()
 
 
 class Archive:

@@ -16,11 +16,6 @@ ROWS = 100  # of a dataset that are read at a time
 Part = Callable[[list[str]], Any]  # of columns: some rows, as a table of Arrow
 
 
-def is_saved_dataset(path: Path) -> bool:
-    """Whether `save_to_disk` of Hugging Face's datasets wrote this folder."""
-    return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
-
-
 def load_saved_dataset(folder: Path) -> Any:
     """Open a saved dataset."""
     datasets = require("datasets", "datasets", f"reading {folder}, a dataset of Hugging Face,")

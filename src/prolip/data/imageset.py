@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from prolip.core.errors import InputError
-from prolip.core.names import normalize_label, normalize_name
 from prolip.io.files import readable
 
 NEGATIVES = ("none of these", "background", "none")  # labels of images that show none of the classes
@@ -24,6 +24,27 @@ class LazyImage:
 
     def __str__(self) -> str:
         return self.name
+
+
+def normalize_name(raw: str) -> str:
+    r"""Return a class name in Unicode's composed form (NFC), trimmed, with single spaces.
+
+    File systems and keyboards differ in these; names that look different stay different.
+
+    Examples
+    --------
+    >>> normalize_name(" cafe\u0301  noir ")
+    'café noir'
+    """
+    name = " ".join(unicodedata.normalize("NFC", raw).split())
+    if not name:
+        raise InputError(f"class {raw!a} is empty: rename it")
+    return name
+
+
+def normalize_label(label: Any) -> Any:
+    """Normalise a label, if it is text."""
+    return normalize_name(label) if isinstance(label, str) else label
 
 
 def clean_name(raw: str) -> str:

@@ -16,13 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import InputError, UsageError, check_name
-from prolip.data.archives import Archive, is_archive
-from prolip.data.arrow import is_saved_dataset, load_saved_dataset, parquet_table
-from prolip.data.files import existing, images_below, is_image
-from prolip.data.folders import choose_split, class_folders, splits_in, table_in
+from prolip.data.folders import (
+    SPLITS,
+    TEXT_TABLES,
+    choose_split,
+    class_folders,
+    existing,
+    images_below,
+    is_archive,
+    is_image,
+    is_saved_dataset,
+    splits_in,
+    table_in,
+)
 from prolip.data.imageset import ImageSet, LazyImage, class_names
-from prolip.data.objects import object_tables
-from prolip.data.tables import SPLITS, TEXT_TABLES, Table, TableOptions, text_table
+from prolip.data.tables import Table, TableOptions, text_table
 from prolip.io.reading import Source
 
 
@@ -56,6 +64,8 @@ def read_images(
         animal, a day, a camera), where a photo directly in the class folder is a group of its own; anything
         else is a column of a table. None takes a table's column `group`, if there is one.
     """
+    from prolip.data.objects import object_tables
+
     folder = None if images_dir is None else existing(images_dir)
     options = TableOptions(image_column, label_column, group_by, folder)
     if split is not None:
@@ -99,17 +109,23 @@ def list_images(
 
 def images_in(source: Any) -> list[Any] | None:
     """Return the images of a frame or a dataset in memory; None for anything else."""
+    from prolip.data.objects import object_tables
+
     tables = object_tables(source)
     return _images_of(tables, TableOptions()) if tables else None
 
 
 def is_source(value: Any) -> bool:
     """Whether this is an object with images and labels."""
+    from prolip.data.objects import object_tables
+
     return bool(object_tables(value))
 
 
 def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet:
     if is_archive(path):
+        from prolip.data.archives import Archive
+
         archive = Archive(path)
         images = _from_path(archive.root, split, options)
         return replace(images, images=archive.images(images.images), root=path)
@@ -125,8 +141,13 @@ def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet
 def _tables_at(path: Path) -> list[Table]:
     """Return the table of a file, or those of a saved dataset; none of anything else."""
     if is_saved_dataset(path):
+        from prolip.data.arrow import load_saved_dataset
+        from prolip.data.objects import object_tables
+
         return object_tables(load_saved_dataset(path), str(path), path)
     if path.suffix.lower() == ".parquet":
+        from prolip.data.arrow import parquet_table
+
         return [parquet_table(path)]
     return [text_table(path)] if path.suffix.lower() in TEXT_TABLES else []
 
@@ -158,6 +179,8 @@ def _from_tables(tables: list[Table], options: TableOptions, split: str | None) 
 
 def _listed(path: Path, options: TableOptions) -> list[Any]:
     if is_archive(path):
+        from prolip.data.archives import Archive
+
         archive = Archive(path)
         return archive.images(_listed(archive.root, options))
     if images := list(images_below(path)) if path.is_dir() else []:

@@ -19,7 +19,8 @@ from typing import Any
 from prolip.core.arrays import to_numpy, to_python_scalar
 from prolip.core.errors import InputError
 from prolip.data.arrow import arrow_table, dataset_table
-from prolip.data.tables import Table, split_of
+from prolip.data.folders import split_of
+from prolip.data.tables import Table
 
 
 def object_tables(source: Any, place: str | None = None, folder: Path = Path()) -> list[Table]:

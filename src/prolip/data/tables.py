@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import InputError
-from prolip.core.names import normalize_name
-from prolip.data.imageset import LazyImage
+from prolip.data.folders import PARENT, split_of
+from prolip.data.imageset import LazyImage, normalize_name
 from prolip.io.reading import read_bytes, reading
-
-TEXT_TABLES = (".csv", ".tsv", ".jsonl")
-TABLE_NAMES = tuple(f"metadata{suffix}" for suffix in (*TEXT_TABLES, ".parquet"))
 
 # The first column of a kind that a table has is used.
 COLUMNS = {
@@ -32,12 +29,6 @@ COLUMNS = {
     "split": ("split", "subset"),
     "group": ("group", "group_id"),
 }  # fmt: skip
-PARENT = "parent"  # the value of `group_by` that groups images by their folders
-SPLITS: dict[str, tuple[str, ...]] = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-}
 
 
 @dataclass(frozen=True)
@@ -146,12 +137,6 @@ def _label(value: Any, where: str) -> str:
 def _text(value: Any) -> str:
     """Return a cell as text; empty if it is missing."""
     return "" if value is None or value != value else str(value).strip()  # NaN differs from itself
-
-
-def split_of(name: str) -> str | None:
-    """Return the split that a folder name, or a cell of a table, names."""
-    lowered = name.strip().lower()
-    return next((split for split, aliases in SPLITS.items() if lowered in aliases), None)
 
 
 def column_key(name: Any) -> str:

@@ -27,7 +27,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from prolip.core.arrays import Array, to_numpy
 from prolip.core.errors import InputError
-from prolip.data.files import IMAGE_FORMATS
+from prolip.data.folders import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.encoders.preprocess import block_side
 from prolip.io.files import file_state

@@ -158,7 +158,7 @@ def run(
     $ prolip bench run base_to_new --data photos --datasets pets food --seeds 1-3
     $ prolip bench run validation_free --features mine/*.npz --line zero_shot prolip:lam=0.1 mymodule:Mine
     """
-    from prolip.data.files import existing
+    from prolip.data.folders import existing
     from prolip.features import FeatureStore
     from prolip.research.catalogue import find_experiment
     from prolip.research.running.plan import make_plan

@@ -16,7 +16,7 @@ def datasets(root: Path | None) -> None:
     $ prolip datasets ~/data
     """
     from prolip.data import templates_for
-    from prolip.data.files import existing
+    from prolip.data.folders import existing
     from prolip.research.datasets import DATASETS
     from prolip.research.datasets.check import check_datasets
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from prolip.core.errors import InputError
-from prolip.data.files import is_image, listing
+from prolip.data.folders import is_image, listing
 from prolip.data.imageset import ImageSet
 from prolip.encoders.offline import imagenet_names
 from prolip.io.reading import read_text

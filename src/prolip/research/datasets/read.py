@@ -19,8 +19,7 @@ from typing import Any
 
 from prolip.core.arguments import as_text
 from prolip.core.errors import InputError
-from prolip.data.files import existing
-from prolip.data.folders import MissingSplitError
+from prolip.data.folders import MissingSplitError, existing
 from prolip.data.imageset import ImageSet, clean_name, name_key
 from prolip.data.inputs import read_images
 from prolip.data.templates import DEFAULT, templates_for
