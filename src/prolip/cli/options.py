@@ -16,7 +16,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +81,7 @@ class Option(click.Option):
 
 
 class _WithErrors(click.Command):
-    """A command whose errors name options as the command has them."""
+    """A command whose errors are those of click."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -94,7 +93,7 @@ class _WithErrors(click.Command):
             raise click.Abort from error
         except ProlipError as error:
             kind = click.UsageError if isinstance(error, UsageError) else click.ClickException
-            raise kind(error.spelled(partial(spell, self))) from error
+            raise kind(str(error)) from error
 
 
 class Command(_WithErrors):
@@ -203,24 +202,6 @@ def json_flag() -> click.Option:
 def _set_output(ctx: click.Context, param: click.Parameter, given: bool) -> None:
     if given:
         OUTPUT.set(replace(OUTPUT.get(), **{str(param.name): True}))
-
-
-def spell(command: click.Command, parameter: Any) -> str:
-    """Write a parameter in the message of an error as the option of a command, or as what to leave out.
-
-    A parameter that the command does not have is written as in Python.
-    """
-    options = {option.name: option.opts[-1] for option in command.params if isinstance(option, click.Option)}
-    name, value = parameter.name, parameter.value
-    on, off = options.get(name), options.get(f"no_{name}")
-    if isinstance(value, bool) and (on or off):
-        yes, no = (on, off) if value else (off, on)
-        return yes or f"without {no}"
-    if on:
-        return f"{on} {value}"
-    if name == "download":
-        return "`prolip models get`"
-    return f"-O {name}={value}" if "options" in options else str(parameter)
 
 
 # Options that several commands share

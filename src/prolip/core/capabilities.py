@@ -17,16 +17,4 @@ class Capability(enum.Flag):
 
     def describe(self) -> list[str]:
         """Return each flag in words."""
-        return [words for flag, words in _WORDS.items() if flag in self]
-
-
-_WORDS = {
-    Capability.EMBEDDINGS: "image embeddings",
-    Capability.IMAGE_FEATURES: "image features before the projection",
-    Capability.TEXT_FEATURES: "text features before the projection",
-    Capability.TOKEN_EMBEDDINGS: "token embeddings in its text tower",
-    Capability.LOCAL_FEATURES: "local features",
-    Capability.IMAGE_TOWER: "an image tower that can be trained",
-    Capability.ATTENTION: "transformer blocks with query, key and value projections in both towers",
-    Capability.CLASS_TOKEN: "a vision transformer that reads a class token",
-}
+        return [str(flag.name).lower().replace("_", " ") for flag in Capability if flag in self]

@@ -5,34 +5,14 @@ exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 """
 
 import difflib
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from typing import Any
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter with a value, in the message of an error; the command line spells it as an option."""
-
-    name: str
-    value: Any
-
-    def __str__(self) -> str:
-        value = f'"{self.value}"' if isinstance(self.value, str) else self.value
-        return f"{self.name}={value}"
-
-
 class ProlipError(Exception):
-    """The base of every error that a user can fix; its arguments are the parts of the message."""
+    """The base of every error that a user can fix."""
 
     exit_code = 1
-
-    def __str__(self) -> str:
-        return self.spelled(str)
-
-    def spelled(self, spell: Callable[[Parameter], str]) -> str:
-        """Return the message with each `Parameter` as `spell` writes it."""
-        return "".join(spell(part) if isinstance(part, Parameter) else str(part) for part in self.args)
 
 
 class UsageError(ProlipError):
@@ -53,11 +33,8 @@ class UnknownNameError(UsageError):
         self.kind, self.name = kind, name
         self.suggestions = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         some = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-        hint = (
-            f"did you mean {' or '.join(map(repr, self.suggestions))}?"
-            if self.suggestions
-            else f"known: {some}"
-        )
+        nearest = " or ".join(map(repr, self.suggestions))
+        hint = f"did you mean {nearest}?" if nearest else f"known: {some}"
         super().__init__(f"unknown {kind} {name!r}: {hint}")
 
 
@@ -74,11 +51,7 @@ class ModelError(ProlipError):
 
 
 class SavedModelError(ProlipError):
-    """A saved model cannot be read; `problem` is "missing", "altered", "damaged" or "version"."""
-
-    def __init__(self, message: str, problem: str = "damaged") -> None:
-        super().__init__(message)
-        self.problem = problem
+    """A saved model cannot be read."""
 
 
 def first_line(error: BaseException) -> str:

@@ -94,10 +94,10 @@ class TableOptions:
             if key := next((key for key in keys if key in present), None):
                 columns[kind] = present[key]
             elif required.get(kind):
+                option = "--group-by" if kind == "group" else f"--{kind}-column"
                 raise InputError(
                     f"{table.place}: no column of {kind}s ({', '.join(keys)}), only "
-                    f"{', '.join(present)[:200]}: rename one, or name it with "
-                    + ("group_by" if kind == "group" else f"{kind}_column")
+                    f"{', '.join(present)[:200]}: rename one, or name it with {option}"
                 )
         return columns
 

@@ -147,7 +147,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check prolip.json."""
     if not (path / CONFIG).exists():
         raise SavedModelError(
-            f"no saved model at {path}: it has no {CONFIG}; `prolip fit DIR -o MODEL` makes one", "missing"
+            f"no saved model at {path}: it has no {CONFIG}; `prolip fit DIR -o MODEL` makes one"
         )
     try:
         config = read_json(path / CONFIG)
@@ -158,8 +158,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if config["format"] != FORMAT:
         raise SavedModelError(
             f"{path} was saved by another version of prolip (format {config['format']}, not {FORMAT}): "
-            "use that version, or fit it again",
-            "version",
+            "use that version, or fit it again"
         )
     if not isinstance(config.get("files"), dict):
         raise SavedModelError(f"{path / CONFIG} is damaged: it lists no files")
@@ -172,10 +171,10 @@ def read_checked(file: Path, expected: str) -> dict[str, Array]:
         payload = read_bytes(file)
     except InputError as error:
         missing = f"{file.parent} is not a complete saved model: {file.name} cannot be read ({error})"
-        raise SavedModelError(missing, "missing") from error
+        raise SavedModelError(missing) from error
     if (actual := _sha256(payload)) != expected:
         raise SavedModelError(
-            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {actual}", "altered"
+            f"{file} was altered since it was saved: expected SHA-256 {expected}, found {actual}"
         )
     return parse_tensors(payload, file)
 

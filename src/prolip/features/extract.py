@@ -87,7 +87,7 @@ def extract(
         listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
         raise InputError(
             f"{len(bad)} of {len(images)} images cannot be read, more than {100 * skip_bad:.0f} %: repair or "
-            f"remove them, or skip them with skip_bad=True ({listed})"
+            f"remove them, or skip them with --skip (in Python skip_bad=True): {listed}"
         )
     features = job.features[:, kept] if bad else job.features
     hashes = [job.keys[index] for index in kept]
@@ -96,7 +96,7 @@ def extract(
 
 def none_readable(bad: Sequence[tuple[str, str]]) -> InputError:
     """Return the error where no image is left; `bad` has the name and reason of each."""
-    return InputError(f"none of {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
+    return InputError(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
 
 
 @dataclass(frozen=True, eq=False)

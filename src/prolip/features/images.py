@@ -52,7 +52,8 @@ class ImageError(InputError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"cannot read image {name}: {reason}; repair or remove it, or skip it (skip_bad=True)"
+            f"cannot read image {name}: {reason}; repair or remove it, or skip it with --skip "
+            "(in Python skip_bad=True)"
         )
         self.name = name
         self.reason = reason
