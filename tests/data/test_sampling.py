@@ -94,7 +94,7 @@ def test_shots_beyond_what_is_there_are_told():
     warn_of_short_classes([0, 0, 1, 1, 1], 2)
     with pytest.warns(UserWarning, match="3 shots .* 1 of 2 classes have fewer images, 2 to 2: all"):
         warn_of_short_classes([0, 0, 1, 1, 1], 3)
-    with pytest.warns(UserWarning, match="500 shots .* every class has fewer images, 2 to 3"):
+    with pytest.warns(UserWarning, match="500 shots .* 2 of 2 classes have fewer images, 2 to 3"):
         warn_of_short_classes([0, 0, 1, 1, 1], 500)
 
 

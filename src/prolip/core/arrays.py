@@ -165,8 +165,7 @@ def require_directions(x: Array, name: str) -> None:
     size = np.abs(x).max(axis=-1, initial=0).reshape(-1)
     wrong = np.flatnonzero(~((size > SHORTEST) & (size < LONGEST)))
     if len(wrong):
-        what = "all-zero" if not size[wrong].any() else "too small or too large"
         raise InputError(
-            f"{name} has {len(wrong)} {what} rows (the first is row {wrong[0]}): their largest values must "
-            f"lie between {SHORTEST:g} and {LONGEST:g}; scale them, for example to unit length"
+            f"{name} has {len(wrong)} rows (the first is row {wrong[0]}) whose largest value does not lie "
+            f"between {SHORTEST:g} and {LONGEST:g}: scale them, for example to unit length"
         )

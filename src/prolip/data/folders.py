@@ -31,8 +31,6 @@ IMAGE_FORMATS: dict[str, tuple[str, ...]] = {
     "HEIF": (".heic", ".heif", ".hif"),
     "JPEG2000": (".jp2", ".j2k", ".jpx", ".jpf", ".j2c", ".jpc"),
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
-    "TGA": (".tga", ".icb", ".vda", ".vst"),
-    "PSD": (".psd",),
 }
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in IMAGE_FORMATS.values() for suffix in suffixes)
 
@@ -51,10 +49,6 @@ SPLITS: dict[str, tuple[str, ...]] = {
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
 }
-
-
-class SkippedWarning(UserWarning):
-    """A part of a folder is not read."""
 
 
 class MissingSplitError(InputError):
@@ -164,20 +158,17 @@ def class_folders(root: Path, split: str | None, group_by: str | None = None) ->
         raise InputError(
             f"the images lie directly in {root} (like {beside[0].name}): give each class a folder of its own"
         )
-    if beside:
-        _skip(f"{len(beside)} of {root}, beside its class folders", beside)
-    if empty := [folder for folder in folders if folder not in classes]:
-        _skip(f"{len(empty)} of {root}, folders without images", empty)
+    if skipped := [path.name for path in folders if path not in classes] + [path.name for path in beside]:
+        some = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        warnings.warn(
+            f"skipped {len(skipped)} of {root}, folders without images and images beside folders: {some}",
+            stacklevel=2,
+        )
     images = [path for paths in classes.values() for path in paths]
     labels = [label for label, paths in enumerate(classes.values()) for _ in paths]
     groups = tuple(_group(path, folder) for folder, paths in classes.items() for path in paths)
     names = [folder.name for folder in classes]
     return ImageSet(images, labels, names, root, split, groups if group_by else None)
-
-
-def _skip(what: str, paths: list[Path]) -> None:
-    names = ", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
-    warnings.warn(f"skipped {what}: {names}", SkippedWarning, stacklevel=2)
 
 
 def _group(file: Path, folder: Path) -> str:

@@ -66,10 +66,9 @@ def warn_of_short_classes(labels: Sequence[int], shots: int | None) -> None:
     sizes = sorted(Counter(labels).values())
     short = sum(shots is not None and size < shots for size in sizes)
     if short:
-        which = "every class has" if short == len(sizes) else f"{short} of {len(sizes)} classes have"
         warnings.warn(
-            f"{shots} shots are requested, but {which} fewer images, {sizes[0]} to {sizes[short - 1]}: "
-            "all of theirs are taken",
+            f"{shots} shots are requested, but {short} of {len(sizes)} classes have fewer images, "
+            f"{sizes[0]} to {sizes[short - 1]}: all of theirs are taken",
             stacklevel=3,
         )
 

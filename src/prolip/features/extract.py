@@ -11,7 +11,6 @@ alone: it is the same whatever else is in the run, and in whatever order.
 import hashlib
 import os
 import random
-import time
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +40,6 @@ class Extraction:
     hashes: list[bytes]  # their contents' SHA-256
     bad: list[tuple[str, str]]  # name and reason of each image that could not be read
     encoded: int  # views that the tower was run on; the rest came from the store
-    seconds: float  # of the whole extraction
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.features.shape))
@@ -74,7 +72,6 @@ def extract(
     progress
         Called as `progress(done, total)`, in images, on this thread.
     """
-    started = time.perf_counter()
     if not len(images):
         raise InputError("no images to encode")
     job = _Job(encoder, images, views, store)
@@ -91,7 +88,7 @@ def extract(
         )
     features = job.features[:, kept] if bad else job.features
     hashes = [job.keys[index] for index in kept]
-    return Extraction(features, kept, hashes, bad, job.encoded, time.perf_counter() - started)
+    return Extraction(features, kept, hashes, bad, job.encoded)
 
 
 def none_readable(bad: Sequence[tuple[str, str]]) -> InputError:

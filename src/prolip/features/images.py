@@ -210,13 +210,13 @@ def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
 def from_array(source: Any) -> Image.Image:
     """Make an image of an array [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels."""
     values = channels_last(source)
-    if values.ndim == 3 and values.shape[2] == 1:
-        values = values[:, :, 0]
-    if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in (3, 4))) or not values.size:
+    if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in CHANNELS)) or not values.size:
         raise InputError(
             "an image array must be [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels, "
             f"got {list(values.shape)}"
         )
+    if values.shape[2:] == (1,):
+        values = values[:, :, 0]
     if values.dtype == np.uint16:
         values = np.rint(values / np.float32(257)).astype(np.uint8)
     elif values.dtype.kind == "f":
