@@ -172,7 +172,7 @@ def test_what_does_not_fold_says_so_and_offers_onnx(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("clip-vit", "prolip"), ("hf-siglip", "rla"), ("hf-clip", "tip_adapter")]
+    ("name", "method"), [("clip-vit", "prolip"), ("hf-siglip", "rla"), ("hf-clip", "task_res")]
 )
 def test_onnx_runtime_gives_the_same(model, tmp_path, name, method):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -77,15 +77,6 @@ class CacheClassifier(Fitted):
             near, self.labels, len(self.text)
         )
 
-    def to_onnx(self, graph: Graph, x: str) -> str:
-        """Add what `logits` computes to a graph."""
-        f = graph.unit_rows(graph.head(self.head, x))
-        near = graph.node("MatMul", f, self.keys.T)
-        near = graph.node("Exp", graph.node("Mul", graph.node("Sub", near, 1.0), self.beta))
-        values = np.eye(len(self.text), dtype=np.float32)[self.labels]  # V [n, K]
-        cached = graph.node("MatMul", near, self.alpha * values)
-        return graph.node("Add", graph.node("MatMul", f, self.scale * self.text.rows.T), cached)
-
 
 def affinity(f: Array, keys: Array, beta: float) -> Array:
     """exp(-beta (1 - f k')) of every key with every row of f, [n, m]."""
@@ -129,16 +120,6 @@ class AdapterClassifier(Fitted):
         changed = np.maximum(np.maximum(v @ down, 0) @ up, 0)
         mixed = self.alpha * v + (1 - self.alpha) * changed
         return self.scale * products(mixed if self.unit_input else unit_rows(mixed), self.text.rows)
-
-    def to_onnx(self, graph: Graph, x: str) -> str:
-        """Add what `logits` computes to a graph."""
-        v = graph.head(self.head, x)
-        v = graph.unit_rows(v) if self.unit_input else v
-        hidden = graph.node("Relu", graph.node("MatMul", v, self.down))
-        changed = graph.node("Relu", graph.node("MatMul", hidden, self.up))
-        z = graph.node("Add", graph.node("Mul", v, self.alpha), graph.node("Mul", changed, 1 - self.alpha))
-        z = z if self.unit_input else graph.unit_rows(z)
-        return graph.node("MatMul", z, self.scale * self.text.rows.T)
 
     def with_text(self, text: Any) -> AdapterClassifier:
         """The same adapter, other classes."""

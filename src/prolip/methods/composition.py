@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Literal
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Task, Text, UsageError, errors
 from prolip.core.arrays import Array, Tensors
-from prolip.io.onnx_graph import Graph
 from prolip.methods import registry
 from prolip.methods.base import FitContext, Method
 from prolip.methods.logit_bias import LogitBiasMethod, Sum
@@ -160,11 +159,6 @@ class Combined(Fitted):
         """Scores [m, K]."""
         zero_shot, *others = (part.logits(x) for part in self.parts)
         return sum(others, (1.0 - len(others)) * zero_shot)
-
-    def to_onnx(self, graph: Graph, x: str) -> str:
-        """Add what `logits` computes to a graph."""
-        zero_shot, *others = (part.to_onnx(graph, x) for part in self.parts)
-        return graph.node("Sum", graph.node("Mul", zero_shot, 1.0 - len(others)), *others)
 
     def with_text(self, text: Any) -> Combined:
         """The same parts, other classes, if all of them can."""
