@@ -74,8 +74,7 @@ def _image(check: Check, kind: str, i: int, small: dict[int, str]) -> dict[str, 
     if one is not None and one.score is not None:
         score = f"cosine {one.score:.3f}"
         if kind == LABEL_ERROR:
-            below = "" if one.score >= 1e-4 else "below "
-            score = f"label quality {below}{percent(max(one.score, 1e-4), 2)}"
+            score = f"label quality {percent(one.score, 2)}"
         lines.append([score, ""])
     image: dict[str, Any] = {"name": "/".join(check.names[i].split("/")[-2:]), "lines": lines}
     if check.test.any():
