@@ -36,20 +36,14 @@ def confusion(logits: Array, y: Array, weights: Array | None = None) -> Array:
     return np.bincount(y * k + logits.argmax(axis=1), weights, minlength=k * k).reshape(k, k)
 
 
-def f1_scores(counts: Array) -> Array:
-    """Compute F1 [K] of confusion counts [K, K]; NaN for a class without labels and predictions.
+def macro_f1(counts: Array) -> float:
+    """Return the mean F1 over the classes that have images, of confusion counts [K, K].
 
-    2 TP / (2 TP + FP + FN), the harmonic mean of precision and recall.
+    F1 = 2 TP / (2 TP + FP + FN) is the harmonic mean of precision and recall.
     """
     hits, labels, predictions = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
-    with np.errstate(invalid="ignore"):
-        f1: Array = 2 * hits / (labels + predictions)
-        return f1
-
-
-def macro_f1(counts: Array) -> float:
-    """Return the mean F1 over the classes that have images, of confusion counts [K, K]."""
-    return float(f1_scores(counts)[counts.sum(axis=1) > 0].mean())
+    present = labels > 0
+    return float((2 * hits[present] / (labels + predictions)[present]).mean())
 
 
 def wilson(hits: float, n: float, z: float = 1.959964) -> tuple[float, float]:

@@ -6,7 +6,6 @@ from prolip.api.check import (
     LABEL_ERROR,
     NEAR_COPY,
     NONE_OF_THESE,
-    SMALL,
     TRAIN_AND_TEST,
     TWO_CLASSES,
     UNREADABLE,
@@ -51,7 +50,7 @@ def check_page(check: Check, *, title: str, source: str) -> str:
         if count := len(check.of_kind(kind)):
             shown = f", the first {SHOWN} of" if count > SHOWN else ":"
             sections.append(section(f"{heading}{shown} {count}", *galleries, note=note))
-    sections += [_unreadable(check), _classes(check)]
+    sections.append(_unreadable(check))
     lead = f"{len(check.images)} images of {source}, {len(check.classes)} classes."
     if check.accuracy is not None:
         lead += f" Held-out accuracy with these labels: {percent(check.accuracy)}."
@@ -93,11 +92,3 @@ def _unreadable(check: Check) -> Html:
     found = check.of_kind(UNREADABLE)
     rows: list[list[Any]] = [[check.names[one.image], one.reason] for one in found[:LISTED]]
     return section(f"Unreadable images: {len(found)}", table(["image", "reason"], rows)) if rows else Html("")
-
-
-def _classes(check: Check) -> Html:
-    if not check.small:
-        return Html("")
-    note = f"Fewer than {SMALL} images: little can be learned, and almost nothing tested."
-    rows: list[list[Any]] = [[str(name), n] for name, n in check.small]
-    return section("Small classes", table(["class", "images"], rows), note=note)

@@ -125,7 +125,6 @@ def _galleries(label_errors: list[int], mistakes: list[int], has_images: bool) -
 
 def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
     totals, predicted, hits = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
-    f1 = metrics.f1_scores(counts)
     before = metrics.per_class_accuracy(metrics.confusion(labelled.zero_shot, labelled.y))
     task = model.support.task
     training = None if task is None else np.bincount(task.y, minlength=task.classes)
@@ -138,8 +137,8 @@ def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
             accuracy = [join(percent(share, 0), " ", bar), f"{percent(low, 0)} to {percent(high, 0)}"]
         precision = percent(hits[k] / predicted[k] if predicted[k] else None, 0)
         numbers = ["-" if training is None else training[k], totals[k], *accuracy, percent(before[k], 0)]
-        rows.append([str(name), *numbers, precision, "-" if np.isnan(f1[k]) else f"{f1[k]:.2f}"])
-    figures = ["accuracy", "95 % interval", "zero-shot", "precision", "F1"]
+        rows.append([str(name), *numbers, precision])
+    figures = ["accuracy", "95 % interval", "zero-shot", "precision"]
     return section("Classes", table(["class", "training images", "images", *figures], rows, sortable=True))
 
 
