@@ -5,7 +5,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import onnx_models as models
 from closeness import assert_close
@@ -15,7 +14,7 @@ from prolip.core.arrays import unit_rows
 from prolip.encoders import MODELS, load
 from prolip.encoders.pretrained import PretrainedModel
 from prolip.export.formats import FORMATS
-from tiny_models import TOWERS, colours, random_model
+from tiny_models import TOWERS, as_pixels, colours, pictures, random_model
 
 pytest.importorskip("transformers")
 pytestmark = [
@@ -32,14 +31,8 @@ def folder(request, tmp_path_factory):
     return models.write_transformers_js(tmp_path_factory.mktemp(request.param), request.param)
 
 
-def images():
-    rng = np.random.default_rng(0)
-    sizes = [(91, 67), (50, 203), (161, 160), (37, 36), (20, 29), (33, 400)]
-    return [Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)) for h, w in sizes]
-
-
 def embeddings(encoder):
-    pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
+    pixels = as_pixels(encoder, pictures())
     return encoder.head(encoder.encode(pixels)), encoder.text_head(encoder.encode_text(PROMPTS))
 
 
@@ -67,7 +60,7 @@ def test_int8_is_close(folder, tmp_path):
     assert encoder.fingerprint != expected.fingerprint
     assert encoder.name.endswith("@int8")
     assert cosines(embeddings(encoder), embeddings(expected)) > 0.97
-    pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
+    pixels = as_pixels(encoder, pictures())
     alone = np.concatenate([encoder.encode(pixels[i : i + 1]) for i in range(len(pixels))])
     assert_close(encoder.encode(pixels), alone, atol=1e-5, rtol=1e-5)
     assert_close(encoder.encode_text(PROMPTS)[1:2], encoder.encode_text(PROMPTS[1:2]), atol=1e-2, rtol=1e-2)
@@ -84,7 +77,7 @@ def test_towers_of_open_clip(tmp_path, tower):
     encoder = load(f"onnx:{tmp_path}", "cpu")
     assert (encoder.black_box_reason is None) == (tower == "vit")
     assert encoder.head.dim == 20
-    pixels = np.stack([encoder.preprocess.centre(image) for image in images()])
+    pixels = as_pixels(encoder, pictures())
     tokens = open_clip.tokenizer.SimpleTokenizer(context_length=24)(PROMPTS)
     with torch.no_grad():
         expected = (
@@ -122,7 +115,7 @@ def test_an_exported_graph_answers_as_the_model_does(folder, tmp_path):
     onnx.checker.check_model(str(tmp_path / "out" / "classifier.onnx"), full_check=True)
     session = onnxruntime.InferenceSession(tmp_path / "out" / "classifier_batch.onnx")
     encoder = clf.model_.encoder
-    pixels = np.stack([encoder.preprocess.centre(picture) for picture in pictures])
+    pixels = as_pixels(encoder, pictures)
     (probabilities,) = session.run(["probabilities"], {"pixels": pixels})
     assert_close(probabilities, clf.predict_proba(pictures), atol=1e-5)
     session = onnxruntime.InferenceSession(tmp_path / "out" / "classifier.onnx")

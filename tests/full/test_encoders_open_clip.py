@@ -6,14 +6,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from closeness import assert_close
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import load
 from prolip.encoders.split_tower_torch import split_at_linear
 from prolip.io.environment import MissingPackageError
-from tiny_models import OPEN_CLIP, random_model, write_folder
+from tiny_models import OPEN_CLIP, as_pixels, normalised, pictures, random_model, write_folder
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -42,16 +41,6 @@ def folders(tmp_path_factory):
     return {name: write_folder(root / name, config) for name, config in OPEN_CLIP.items()}
 
 
-def pictures(count=3):
-    rng = np.random.default_rng(0)
-    sizes = [(91, 67), (50, 203), (161, 160), (48, 48)]
-    return [Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)) for h, w in sizes[:count]]
-
-
-def as_pixels(encoder, images):
-    return np.stack([encoder.preprocess.centre(image) for image in images])
-
-
 @pytest.mark.parametrize("name", OPEN_CLIP)
 def test_features_and_head_make_the_models_own_embedding(folders, name):
     encoder = load(f"open_clip:local-dir:{folders[name]}", "cpu")
@@ -73,7 +62,7 @@ def test_features_and_head_make_the_models_own_embedding(folders, name):
 @pytest.mark.parametrize("name", HEADS)
 def test_the_head_is_the_last_linear_map(folders, name):
     encoder = load(f"open_clip:local-dir:{folders[name]}", "cpu")
-    head, features = encoder.head, encoder.encode(as_pixels(encoder, pictures(1)))
+    head, features = encoder.head, encoder.encode(as_pixels(encoder, pictures()[:1]))
     assert (features.shape[1], head.weight.shape[0], head.bias is not None, head.residual) == HEADS[name]
     assert encoder.black_box_reason is None
 
@@ -87,7 +76,7 @@ def test_tower_that_ends_in_a_norm_is_a_black_box(folders):
 def test_model_is_left_as_it_was(folders):
     encoder = load(f"open_clip:local-dir:{folders['clip-resnet']}", "cpu")
     fresh = open_clip.create_model_from_pretrained(f"local-dir:{folders['clip-resnet']}")[0].state_dict()
-    encoder.encode(as_pixels(encoder, pictures(1)))
+    encoder.encode(as_pixels(encoder, pictures()[:1]))
     kept = encoder.model.state_dict()
     assert list(kept) == list(fresh)
     assert all(torch.equal(kept[name], fresh[name]) for name in fresh)
@@ -116,8 +105,8 @@ def test_pictures_are_prepared_as_open_clip_does(tmp_path, resize, interpolation
     folder = write_folder(tmp_path, OPEN_CLIP["clip-vit"], stated)
     encoder = load(f"open_clip:local-dir:{folder}", "cpu")
     _, transform = open_clip.create_model_from_pretrained(f"local-dir:{folder}")
-    for image in pictures(4):
-        ours = encoder.preprocess.normalise(torch.from_numpy(as_pixels(encoder, [image])))[0]
+    for image in pictures():
+        ours = normalised(encoder, as_pixels(encoder, [image]))[0]
         assert_close(ours, transform(image), atol=1e-6, rtol=0)
 
 
@@ -185,9 +174,7 @@ def test_tag_decides_the_activation(tiny):
     pixels = as_pixels(encoder, pictures())
     assert encoder.preprocess.mean == (0.5, 0.5, 0.5)
     with torch.no_grad():
-        quick = random_model(OPEN_CLIP["clip-vit"]).encode_image(
-            encoder.preprocess.normalise(torch.from_numpy(pixels))
-        )
+        quick = random_model(OPEN_CLIP["clip-vit"]).encode_image(normalised(encoder, pixels))
     assert_close(encoder.head(encoder.encode(pixels)), quick, atol=1e-5, rtol=1e-5)
 
 

@@ -23,7 +23,7 @@ from prolip.export.formats import export as write
 from prolip.export.onnx_torch import traced_tower
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import WriteError
-from tiny_models import OPEN_CLIP, write_clip, write_folder, write_siglip
+from tiny_models import OPEN_CLIP, normalised, write_clip, write_folder, write_siglip
 
 open_clip = pytest.importorskip("open_clip")
 transformers = pytest.importorskip("transformers")
@@ -61,10 +61,6 @@ def model(tmp_path_factory):
 def pixels_for(encoder, count=4):
     pictures = [blotch((60 * k, 200 - 50 * k, 90), k, 70) for k in range(count)]
     return np.stack([encoder.preprocess.centre(picture) for picture in pictures])
-
-
-def normalised(encoder, pixels):
-    return encoder.preprocess.normalise(torch.from_numpy(pixels))
 
 
 def fit(encoder, method="prolip"):

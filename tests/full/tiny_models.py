@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import torch
+from PIL import Image
 
 from pictures import COLOURS, blotch
 
@@ -143,6 +144,21 @@ OPEN_CLIP = {
     },
 }  # fmt: skip
 CLASSES = ("red", "green", "blue")
+
+
+def pictures():
+    """Pictures of noise, of several sizes and shapes."""
+    rng = np.random.default_rng(0)
+    sizes = [(91, 67), (50, 203), (161, 160), (37, 36), (20, 29), (33, 400)]
+    return [Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)) for h, w in sizes]
+
+
+def as_pixels(encoder, images):
+    return np.stack([encoder.preprocess.centre(image) for image in images])
+
+
+def normalised(encoder, pixels):
+    return encoder.preprocess.normalise(torch.from_numpy(pixels))
 
 
 def colours(count=4):
