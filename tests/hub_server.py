@@ -213,6 +213,14 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
 
+def point_to(address, monkeypatch):
+    """Let the hub's library ask this address: what it makes of HF_ENDPOINT when it is imported."""
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+
+
 @contextmanager
 def serving(folder):
     """Run a hub while a test lasts."""

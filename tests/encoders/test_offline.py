@@ -184,7 +184,7 @@ def test_the_fingerprint_covers_what_the_encoder_is_made_of(monkeypatch, owner, 
 def test_altered_and_missing_weights_are_refused(monkeypatch, change):
     monkeypatch.setattr(module, "IMAGE_WEIGHTS", replace(module.IMAGE_WEIGHTS, **change))
     monkeypatch.setattr(sentence, "VOCABULARY", replace(sentence.VOCABULARY, **change))
-    for read in (lambda: load("offline", "cpu"), sentence._backend.__wrapped__):
+    for read in (module.IMAGE_WEIGHTS.path, sentence._backend.__wrapped__):
         with pytest.raises(ModelError):
             read()
 

@@ -12,7 +12,7 @@ import pytest
 from graph_models import DIM, SIZE, WIDTH, write_graphs
 from hub_server import COMMIT, serving
 from prolip.core import ModelError, ProlipError, UsageError
-from prolip.encoders import MODELS, load
+from prolip.encoders import MODELS, check_model, load
 from prolip.encoders.onnx import choose_device
 from prolip.encoders.onnx_files import choose_files
 from prolip.encoders.pretrained import (
@@ -40,6 +40,8 @@ def test_nothing_is_downloaded_unasked(hub):
     with pytest.raises(DownloadRequiredError) as refused:
         load(NAME)
     assert refused.value.name == NAME
+    with pytest.raises(DownloadRequiredError):
+        check_model("clip", require_here=True)
     assert hub.requests == []
 
 
@@ -208,17 +210,6 @@ def test_models_are_listed_and_downloaded_by_commands(hub, prolip, monkeypatch, 
     code, out, err = prolip("predict", tmp_path / "m", picture, "--json")
     assert code == 0, err
     assert json.loads(out)[0]["class"] == "red"
-
-
-def test_models_are_compared_if_they_may_be_downloaded(hub, prolip, monkeypatch, photos):
-    known = PretrainedModel("Tiny", "owner/model", "fp32", 156, "MIT")
-    monkeypatch.setitem(MODELS, "clip", known)
-    both = ("compare", photos, "--model", "offline", "--model", "clip")
-    assert prolip(*both)[0] == 1
-    assert hub.requests == []
-    code, out, err = prolip(*both, "--download")
-    assert code == 0, err
-    assert "\nclip  " in out
 
 
 def test_devices_by_name(tmp_path, monkeypatch):

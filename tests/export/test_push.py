@@ -6,7 +6,7 @@ from copy import copy
 import numpy as np
 import pytest
 
-from hub_server import OWNER, TOKEN, serving
+from hub_server import OWNER, TOKEN, point_to, serving
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.core import ModelError, UsageError
@@ -23,11 +23,7 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     (tmp_path / "hub").mkdir()
     with serving(tmp_path / "hub") as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.address)
-        # What the library makes of the variable when it is imported.
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.address)
-        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        point_to(hub.address, monkeypatch)
         yield hub
 
 

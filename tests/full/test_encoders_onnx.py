@@ -8,7 +8,7 @@ import torch
 
 import onnx_models as models
 from closeness import assert_close
-from hub_server import serving
+from hub_server import point_to, serving
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.core.arrays import unit_rows
 from prolip.encoders import MODELS, load
@@ -51,10 +51,17 @@ def test_features_and_heads_are_those_of_transformers(folder):
     assert cosines(embeddings(encoder), embeddings(library)) > 0.99999
 
 
-def test_int8_is_close(folder, tmp_path):
+@pytest.fixture
+def int8(folder, tmp_path):
+    """A copy of the folder with graphs in int8, too."""
     copy = shutil.copytree(folder, tmp_path / "model")
     for tower in ("vision", "text"):
         models.to_int8(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_int8.onnx")
+    return copy
+
+
+def test_int8_is_close(int8):
+    copy = int8
     expected, encoder = load(f"onnx:{copy}", "cpu"), load(f"onnx:{copy}@int8", "cpu")
     assert encoder.black_box_reason is None
     assert encoder.fingerprint != expected.fingerprint
@@ -160,11 +167,8 @@ def test_a_checkpoint_in_transformers_answers_as_the_model_does(folder, tmp_path
     assert ("sigmoid" in (out / "README.md").read_text()) == (model.config.model_type == "siglip")
 
 
-def test_a_checkpoint_of_other_weights_is_refused(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "model")
-    for tower in ("vision", "text"):
-        models.to_int8(copy / "onnx" / f"{tower}_model.onnx", copy / "onnx" / f"{tower}_model_int8.onnx")
-    weights, out = f"hf:{folder}", tmp_path / "out"
+def test_a_checkpoint_of_other_weights_is_refused(folder, int8, tmp_path):
+    copy, weights, out = int8, f"hf:{folder}", tmp_path / "out"
     with pytest.raises(UsageError):
         fitted_on(f"onnx:{copy}@int8")[0].export(out, to="hf", weights=weights)
     clf, _ = fitted_on(f"onnx:{copy}")
@@ -192,10 +196,7 @@ def test_original_weights_are_downloaded_only_if_they_are_named(tmp_path, monkey
     monkeypatch.setitem(MODELS, "tiny", known)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     with serving(tmp_path / "hub") as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.address)
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.address)
-        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        point_to(hub.address, monkeypatch)
         clf, _ = fitted_on("tiny", download=True)
         hub.requests.clear()
         with pytest.raises(ModelError, match="hf:owner/original"):

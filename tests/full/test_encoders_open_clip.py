@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from closeness import assert_close
+from hub_server import point_to
 from prolip.core.errors import ModelError, UsageError
 from prolip.encoders import load
 from prolip.encoders.split_tower_torch import split_at_linear
 from prolip.io.environment import MissingPackageError
-from tiny_models import OPEN_CLIP, as_pixels, normalised, pictures, random_model, write_folder
+from tiny_models import OPEN_CLIP, as_pixels, normalised, pictures, random_model, word_tokenizer, write_folder
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -30,9 +31,7 @@ HEADS = {
 @pytest.fixture(autouse=True)
 def hub_is_away(monkeypatch):
     """Nothing listens there: whoever asks the hub is refused at once."""
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    template = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    point_to("http://127.0.0.1:9", monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -112,38 +111,26 @@ def test_pictures_are_prepared_as_open_clip_does(tmp_path, resize, interpolation
 
 def test_text_tower_of_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {"[PAD]": 0, "[UNK]": 1, "a": 2, "photo": 3, "of": 4, "cat": 5}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
-    )
     transformers.BertConfig(
-        vocab_size=6, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        vocab_size=7, hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=16,
     ).save_pretrained(tmp_path / "text")  # fmt: skip
-    for projection in ("linear", "mlp"):
-        config = {
-            **OPEN_CLIP["clip-vit"],
-            "text_cfg": {
-                "hf_model_name": str(tmp_path / "text"), "hf_tokenizer_name": "here", "context_length": 16,
-                "hf_proj_type": projection, "hf_pooler_type": "mean_pooler", "hf_model_pretrained": False,
-            },
-        }  # fmt: skip
-        folder = write_folder(tmp_path / projection, config)
-        with pytest.raises(ModelError):
-            load(f"open_clip:local-dir:{folder}", "cpu")
-        fast.save_pretrained(folder)
-        encoder = load(f"open_clip:local-dir:{folder}", "cpu")
-        model = random_model(config)
-        with torch.no_grad():
-            tokens = fast(["a photo of a cat"], padding="max_length", max_length=16, return_tensors="pt")
-            expected = model.encode_text(tokens["input_ids"])
-        found = encoder.text_head(encoder.encode_text(["a photo of a cat"]))
-        assert_close(found, expected, atol=1e-5, rtol=1e-5)
-        assert encoder.text_head.width == (24 if projection == "linear" else 22)
+    text = {
+        "hf_model_name": str(tmp_path / "text"), "hf_tokenizer_name": "here", "context_length": 16,
+        "hf_proj_type": "mlp", "hf_pooler_type": "mean_pooler", "hf_model_pretrained": False,
+    }  # fmt: skip
+    config = {**OPEN_CLIP["clip-vit"], "text_cfg": text}
+    folder = write_folder(tmp_path / "model", config)
+    with pytest.raises(ModelError):
+        load(f"open_clip:local-dir:{folder}", "cpu")
+    word_tokenizer().save_pretrained(folder)
+    encoder = load(f"open_clip:local-dir:{folder}", "cpu")
+    tokens = word_tokenizer()(["a photo of a cat"], padding="max_length", max_length=16, return_tensors="pt")
+    with torch.no_grad():
+        expected = random_model(config).encode_text(tokens["input_ids"])
+    found = encoder.text_head(encoder.encode_text(["a photo of a cat"]))
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert encoder.text_head.width == 22
 
 
 @pytest.fixture

@@ -42,13 +42,7 @@ def same(before, after):
 SIZES = [
     ("coop", {"contexts": M}, M * DE),
     ("kgcoop", {"lr": 0.01}, M * DE),
-    (
-        "prograd",
-        {
-            "contexts": 6,
-        },
-        6 * DE,
-    ),
+    ("prograd", {"contexts": 6}, 6 * DE),
     ("plot", {"contexts": M, "prompts": 2}, 2 * M * DE),
     ("cocoop", {"reduction": 4}, M * DE + (D + 1) * (D // 4) + (D // 4 + 1) * DE),
     ("maple", {"depth": 1}, 2 * DE + (DE + 1) * 32),

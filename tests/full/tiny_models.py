@@ -8,6 +8,8 @@ from PIL import Image
 
 from pictures import COLOURS, blotch
 
+WORDS = ["[PAD]", "[UNK]", "a", "photo", "of", "cat", "dog"]
+
 
 def random_model(config, seed=0):
     """A model of this architecture in which no parameter is at a special value."""
@@ -68,21 +70,27 @@ def write_clip(folder, **processor):
     return folder
 
 
-def write_siglip(folder, **processor):
+def word_tokenizer():
+    """A tokenizer that knows a few words."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    words = {"[PAD]": 0, "[UNK]": 1, "a": 2, "photo": 3, "of": 4, "cat": 5, "dog": 6}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
-    ).save_pretrained(folder)
+    )
+
+
+def write_siglip(folder, **processor):
+    import transformers
+
+    word_tokenizer().save_pretrained(folder)
     shared = {
         "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
     }  # fmt: skip
     config = transformers.SiglipConfig(
-        text_config={**shared, "vocab_size": len(words), "max_position_embeddings": 8},
+        text_config={**shared, "vocab_size": len(WORDS), "max_position_embeddings": 8},
         vision_config={**shared, "image_size": 32, "patch_size": 16},
     )
     unsettle(transformers.SiglipModel(config)).save_pretrained(folder)

@@ -172,6 +172,14 @@ def test_the_runtime_from_a_cdn_is_the_one_that_is_pinned(pages, page):
     )
 
 
+def test_a_page_from_the_disk_names_what_it_could_not_load(pages, page):
+    page.route(f"{web.CDN}**", lambda route: route.abort())
+    page.goto((pages["folder"] / "cdn" / "index.html").as_uri())
+    page.get_by_text(web.CDN).wait_for()
+    page.goto((pages["folder"] / "site" / "index.html").as_uri())
+    page.get_by_text("put this folder on a web host").wait_for()
+
+
 def test_a_model_that_was_changed_is_not_loaded(pages, page):
     changed = shutil.copytree(pages["folder"] / "site", pages["folder"] / "changed")
     with (changed / "classifier.onnx").open("ab") as file:
