@@ -14,16 +14,13 @@ from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.core import Head, ModelError, Projected, UsageError
 from prolip.core.arrays import softmax, unit_rows
-from prolip.core.fitted import Fitted
 from prolip.export.formats import Export
 from prolip.export.formats import export as write
 from prolip.methods.classifiers import (
-    AdapterClassifier,
     CacheClassifier,
     LinearClassifier,
     TextProjected,
 )
-from prolip.methods.composition import Combined
 from test_features import noise
 
 TEMPLATE = "a photo of a {}."
@@ -50,21 +47,17 @@ def models(offline, pixels):
     text, head, scale = offline.text(list(COLOURS), [TEMPLATE]), offline.head, offline.scale
     keys = unit_rows(head(offline.encode(pixels)))
     tuned = Head(head.weight + 0.01 * RNG.normal(size=head.weight.shape))
-    made = {
+    return {
         "zero_shot": Projected(head, text, scale),
         "prolip": Projected(tuned, text, scale, tuned=True),
         "rla": Projected(head, text, scale, adapter=np.eye(512) + 0.1 * RNG.normal(size=(512, 512))),
         "linear": LinearClassifier(head, text, RNG.normal(size=(3, 512)), RNG.normal(size=3)),
         "linear, before": LinearClassifier(head, text, RNG.normal(size=(3, 1280)), np.zeros(3), "pre"),
         "cache": CacheClassifier(head, text, scale, keys, np.array([0, 1, 2]), 2.0, 5.5),
-        "adapter": AdapterClassifier(
-            head, text, scale, RNG.normal(size=(512, 8)), RNG.normal(size=(8, 512)), 0.2
-        ),
         "text": TextProjected(
             head, text, scale, RNG.normal(size=(512, 512)), None, RNG.normal(size=(3, 512))
         ),
     }
-    return {**made, "combined": Combined((made["zero_shot"], made["rla"], made["linear"]))}
 
 
 def session(path):
@@ -73,7 +66,7 @@ def session(path):
 
 @pytest.mark.parametrize(
     "kind",
-    ["zero_shot", "prolip", "rla", "linear", "linear, before", "cache", "adapter", "text", "combined"],
+    ["zero_shot", "prolip", "rla", "linear", "linear, before", "text"],
 )
 def test_onnx_runtime_gives_the_same(offline, pixels, models, tmp_path, kind):
     fitted = models[kind]
@@ -152,8 +145,7 @@ def test_a_graph_that_computes_something_else_is_not_kept(offline, models, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_method_without_a_graph_is_refused(offline, models, tmp_path, monkeypatch):
-    monkeypatch.setattr(CacheClassifier, "to_onnx", Fitted.to_onnx)
+def test_a_method_without_a_graph_is_refused(offline, models, tmp_path):
     with pytest.raises(UsageError):
         export(tmp_path / "out", offline, models["cache"], CONFIG, ["onnx"])
     assert list(tmp_path.iterdir()) == []
