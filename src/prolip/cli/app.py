@@ -1,6 +1,5 @@
 """`prolip app` and `serve`: the page, and a server of saved models."""
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from prolip.cli.options import PATH, argument, command, flag, option
 
 def server_options(port: int, token: str, about_token: str) -> Callable[[Any], Any]:
     """Return a decorator that adds what every server takes, under the names of `prolip.app.launch`."""
-    declarations = (
+    declarations = [
         option("--host", default="127.0.0.1", help="Address to listen at; 0.0.0.0 is all of this machine."),
         option(
             "--port", type=click.IntRange(0, 65535), default=port,
@@ -27,22 +26,16 @@ def server_options(port: int, token: str, about_token: str) -> Callable[[Any], A
         ),
         option("--root-path", metavar="PATH", help="Path at which a proxy has the server."),
         options.device,
-    )  # fmt: skip
+    ]  # fmt: skip
 
-    def decorate(function: Any) -> Any:
-        @functools.wraps(function)
-        def given(**values: Any) -> None:
-            from prolip.io.environment import require
+    def convert(values: dict[str, Any]) -> dict[str, Any]:
+        from prolip.io.environment import require
 
-            for name in ("starlette", "uvicorn"):
-                require(name, "app", "this command")
-            function(**{name: value for name, value in values.items() if value is not None})
+        for name in ("starlette", "uvicorn"):
+            require(name, "app", "this command")
+        return {name: value for name, value in values.items() if value is not None}
 
-        for declare in reversed(declarations):
-            declare(given)
-        return given
-
-    return decorate
+    return options.add_options(declarations, convert)
 
 
 @command("app", json=False)

@@ -65,9 +65,6 @@ def export(
     console().print(f"[bold]{escape(out)}[/]: {', '.join(written)}")
     if "web" in to and "classifier.onnx" in written and "onnx" not in to:
         say(f"the model is beside the page: put {out} on a web host, or run `python -m http.server -d {out}`")
-    elif "web" in to:
-        needs = "loads ONNX Runtime Web from a CDN (--runtime DIR)" if runtime is None else "needs no network"
-        say(f"{out / 'index.html'} opens by a double click, and {needs}")
 
 
 def _runtime() -> Path | None:

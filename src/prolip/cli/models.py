@@ -39,10 +39,7 @@ def list_models(ctx: click.Context) -> None:
         for model in models
     ]
     table(None, ["name", "model", "download", "licence", "here"], rows, right=9)
-    hint(
-        "Download one with [bold]prolip models get clip[/], "
-        "then [bold]prolip fit photos/ -o my-model --model clip[/]."
-    )
+    hint("Download one: [bold]prolip models get clip[/]")
 
 
 @command("get")

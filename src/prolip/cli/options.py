@@ -3,8 +3,8 @@
 Text and paths of every option refuse an empty value: it is not the same as an absent one.
 
 The options of a fit are those that `api.recipe` declares: `fit_options` adds some of them to a command, which
-gets them as one dictionary, the arguments of `FewShotClassifier`. Other groups of options are frozen
-dataclasses whose fields are options; a decorator, like `@tables`, adds them, and the command gets one value.
+gets them as one dictionary, the arguments of `FewShotClassifier`. Other decorators, like `@tables`, add
+options that the command gets as one value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,24 +214,17 @@ TRAINING = f"Labelled images: {LABELLED}; its train split, if there is one."
 SKIP_LABELLED, SKIP_ALL = 0.1, 1.0  # the fraction of images that may be unreadable
 
 
-def shared(declare: Callable[[Any], Any], default: Any = None) -> Any:
-    """Declare a field of a group: the option, and its value where a command does not have it."""
-    return field(default=default, metadata={"declare": declare})
+def add_options(
+    declarations: Sequence[Callable[[Any], Any]], convert: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command, whose function gets what `convert` makes of them."""
 
-
-def group(name: str, kind: type, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Return a decorator that adds the options of a dataclass to a command, as one parameter `name`."""
-    members = [member for member in fields(kind) if member.name not in without]
-
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+    def decorate(function: Callable[..., None]) -> Any:
         @functools.wraps(function)
-        def collected(**values: Any) -> None:
-            chosen = kind(**{member.name: values.pop(member.name) for member in members})
-            function(**values, **{name: chosen})
+        def converted(**values: Any) -> None:
+            function(**convert(values))
 
-        for member in reversed(members):
-            member.metadata["declare"](collected)
-        return collected
+        return functools.reduce(lambda command, declare: declare(command), reversed(declarations), converted)
 
     return decorate
 
@@ -244,29 +238,23 @@ def fit_options(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any]
     `tolerance` is the fraction of images that may be unreadable, where there is no --strict.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
-        def collected(**values: Any) -> None:
-            strict = values.get("no_skip_bad")
-            settings = {name: values.pop(name) for name in names if name in values}
-            settings |= {name: False for name in names if values.pop(f"no_{name}", False)}
-            if "skip_bad" in names:
-                settings["skip_bad"] = not strict and (settings["skip_bad"] or tolerance)
-            if "templates" in names:
-                given = settings["templates"]
-                settings["templates"] = given[0] if len(given) == 1 else given or None
-            if "options" in names:
-                settings["options"] = _parse_options(settings["options"]) or None
-            function(**values, settings=settings)
+    def convert(values: dict[str, Any]) -> dict[str, Any]:
+        strict = values.get("no_skip_bad")
+        settings = {name: values.pop(name) for name in names if name in values}
+        settings |= {name: False for name in names if values.pop(f"no_{name}", False)}
+        if "skip_bad" in names:
+            settings["skip_bad"] = not strict and (settings["skip_bad"] or tolerance)
+        if "templates" in names:
+            given = settings["templates"]
+            settings["templates"] = given[0] if len(given) == 1 else given or None
+        if "options" in names:
+            settings["options"] = _parse_options(settings["options"]) or None
+        return {**values, "settings": settings}
 
-        for name in reversed(names):
-            _declare(name, collected)
-        return collected
-
-    return decorate
+    return add_options([partial(_declare, name) for name in names], convert)
 
 
-def _declare(name: str, function: Any) -> None:
+def _declare(name: str, function: Any) -> Any:
     """Add an option of a fit to a command: a value or a flag, and the flag that turns it off."""
     declared, default = OPTIONS[name].metadata["option"], OPTIONS[name].default
     flags = (f"--{name}",) if declared.flags is None else declared.flags
@@ -282,9 +270,9 @@ def _declare(name: str, function: Any) -> None:
             attributes["show_default"] = declared.shown
         if name in ("templates", "options"):
             attributes |= {"multiple": True, "default": None}
-        option(*flags, name, metavar=declared.metavar, help=_help(name), group=declared.group, **attributes)(
-            function
-        )
+        attributes |= {"metavar": declared.metavar, "help": _help(name), "group": declared.group}
+        option(*flags, name, **attributes)(function)
+    return function
 
 
 def _help(name: str) -> str:
@@ -356,25 +344,25 @@ def column(name: str, default: str, help: str, **more: Any) -> Any:
     return option(name, show_default=default, help=help, group=IMAGES, **more)
 
 
+_COLUMNS = {
+    "image_column": column("--image-column", "recognised", "The column of images in a table."),
+    "label_column": column("--label-column", "recognised", "The column of labels in a table."),
+    "images_dir": column("--images-dir", "its own", "The folder of a table's files.", type=PATH),
+    "group_by": column(
+        "--group-by", "a column group", "What images that are alike share: they stay in one fold.",
+        metavar="parent|COLUMN",
+    ),
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Tables:
     """How images and labels are found in tables and folders."""
 
-    image_column: str | None = shared(
-        column("--image-column", "recognised", "The column of images in a table.")
-    )
-    label_column: str | None = shared(
-        column("--label-column", "recognised", "The column of labels in a table.")
-    )
-    images_dir: Path | None = shared(
-        column("--images-dir", "its own", "The folder of a table's files.", type=PATH)
-    )
-    group_by: str | None = shared(
-        column(
-            "--group-by", "a column group", "What images that are alike share: they stay in one fold.",
-            metavar="parent|COLUMN",
-        )
-    )  # fmt: skip
+    image_column: str | None = None
+    label_column: str | None = None
+    images_dir: Path | None = None
+    group_by: str | None = None
 
     def labelled(self, source: str, split: str) -> Any:
         """Return labelled images as the classifier takes them; also those of a project of the page."""
@@ -394,8 +382,18 @@ class Tables:
         return list_images(sources, image_column=self.image_column, images_dir=self.images_dir)
 
 
-tables = group("tables", Tables)
-unlabelled_tables = group("tables", Tables, without=("label_column", "group_by"))
+def table_options(*names: str) -> Callable[[Any], Any]:
+    """Add options about tables to a command, which gets them as `tables`."""
+
+    def convert(values: dict[str, Any]) -> dict[str, Any]:
+        tables = Tables(**{name: values.pop(name) for name in names})
+        return {**values, "tables": tables}
+
+    return add_options([_COLUMNS[name] for name in names], convert)
+
+
+tables = table_options(*_COLUMNS)
+unlabelled_tables = table_options("image_column", "images_dir")
 
 
 # Saved models
@@ -433,15 +431,12 @@ ENCODING = ("skip_bad", "device", "store")
 def saved_model(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any], Any]:
     """Add a saved model as the first argument, `saved`, and options of `fit_options` to load it with."""
 
-    def decorate(function: Callable[..., None]) -> Any:
-        @functools.wraps(function)
-        def collected(path: Path, base: str | None, settings: dict[str, Any], **values: Any) -> None:
-            function(saved=SavedModel(path, {"base": base, **settings}), **values)
+    def convert(values: dict[str, Any]) -> dict[str, Any]:
+        loading = {"base": values.pop("base"), **values.pop("settings")}
+        return {"saved": SavedModel(values.pop("path"), loading), **values}
 
-        declared = base(fit_options(*names, tolerance=tolerance)(collected))
-        return argument("path", "MODEL", "A saved model.", type=PATH)(declared)
-
-    return decorate
+    path = argument("path", "MODEL", "A saved model.", type=PATH)
+    return add_options([path, base, fit_options(*names, tolerance=tolerance)], convert)
 
 
 def check_new(out: Path, replace: bool, advice: str = "") -> None:
