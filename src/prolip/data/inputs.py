@@ -191,6 +191,8 @@ def _listed(path: Path, options: TableOptions) -> list[Any]:
         raise InputError(f"no images in {path} (files with suffixes like .jpg, .png, .webp)")
     if path.suffix and not is_image(path):
         raise InputError(f"{path} is not an image: its suffix is {path.suffix!r}")
+    if not path.is_file():  # a device has no end, and a pipe may have no writer
+        raise InputError(f"{path} is not a regular file")
     return [path]
 
 
