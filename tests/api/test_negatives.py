@@ -1,5 +1,7 @@
 """Images of none of the classes: a class `none of these`. And prediction sets."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -59,7 +61,7 @@ def test_an_evaluation_counts_how_many_of_them_are_rejected(fitted, prolip, tmp_
     assert figures.negatives_rejected == pytest.approx(rejected(fitted), abs=0.051)
 
 
-def test_a_prediction_set_has_the_classes_down_to_the_threshold_of_held_out_labels(fitted):
+def test_a_prediction_set_has_the_classes_down_to_the_threshold_of_held_out_labels(fitted, prolip, tmp_path):
     held_out = fitted.confidence_.held_out
     p = np.exp(held_out.logits / fitted.confidence_.temperature)
     p = np.sort((p / p.sum(axis=1, keepdims=True))[np.arange(18), held_out.y])
@@ -70,3 +72,11 @@ def test_a_prediction_set_has_the_classes_down_to_the_threshold_of_held_out_labe
     assert {len(classes) for classes in fitted.predict_set(STRANGERS)} == {3}  # 18 images cannot say 95 %
     with pytest.raises(UsageError):
         fitted.predict_set(STRANGERS, 1.0)
+
+    fitted.save(tmp_path / "model")
+    STRANGERS[0].save(tmp_path / "a.png")
+    out = tmp_path / "a.csv"
+    assert prolip("predict", tmp_path / "model", tmp_path / "a.png", "--set", "0.9", "--out", out)[0] == 0
+    assert "; ".join(fitted.predict_set(STRANGERS[:1], 0.9)[0]) in out.read_text()
+    rows = json.loads(prolip("predict", tmp_path / "model", tmp_path / "a.png", "--set", "0.9", "--json")[1])
+    assert rows[0]["set"] == fitted.predict_set(STRANGERS[:1], 0.9)[0]

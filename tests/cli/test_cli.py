@@ -309,7 +309,8 @@ def test_columns_of_a_table_can_be_named_in_every_command(prolip, photos, tmp_pa
     assert prolip("add", saved, listed, *columns)[0] == 0
     for command in ("predict", "suggest"):
         assert prolip(command, saved, listed, *images)[0] == 0
-    assert prolip("compare", listed, "--method", "zero_shot", *columns)[0] == 0
+    out = prolip("compare", listed, "--method", "zero_shot", *columns)[1]
+    assert all(str(word) in out.splitlines()[-1] for word in columns)
 
 
 def test_a_model_is_replaced_only_with_force(prolip, photos, tmp_path):

@@ -464,6 +464,13 @@ def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch):
 # --- fit
 
 
+def test_pairs_of_images_and_labels(folder, expected, offline):
+    paths = [folder.parent / name for name, _ in rows_of(folder)]
+    for pairs in (zip(paths, expected[1], strict=True), list(zip(paths, expected[1], strict=True))):
+        labelled = read_labelled(pairs, split="train")
+        assert (pixels(labelled.images), labelled.label_names) == expected
+
+
 @pytest.mark.parametrize("labels", [["a", "b", None], [0.0, 1.0, float("nan")], [None] * 3, ["a", "b", 1]])
 def test_labels_that_are_missing_or_mixed(offline, labels):
     with pytest.raises(InputError):

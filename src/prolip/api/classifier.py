@@ -82,6 +82,8 @@ class FewShotClassifier(Parameters):
         labels: Any = None,
         groups: Any = None,
         *,
+        image_column: str | None = None,
+        label_column: str | None = None,
         classes: Sequence[str] | None = None,
         unlabelled: Any = None,
     ) -> FewShotClassifier:
@@ -90,12 +92,14 @@ class FewShotClassifier(Parameters):
         Parameters
         ----------
         images
-            Labelled images: a source that has labels, a mapping {label: images}, or images alone with
-            `labels`.
+            Labelled images: a source that has labels, a mapping {label: images}, pairs as of
+            `zip(images, labels)`, or images alone with `labels`.
         labels
             One per image, names or numbers; None where `images` have labels.
         groups
             The group of each image, where some are alike (photos of one animal): a group stays in one fold.
+        image_column, label_column
+            The columns of a table, a dataset or a frame, where they are not recognised.
         classes
             Names of classes, in place of images: a zero-shot model, which learns from images that `add` gets.
         unlabelled
@@ -110,7 +114,9 @@ class FewShotClassifier(Parameters):
         if classes is not None:
             self.model_ = fit_names(encoder, recipe, classes)
             return self
-        labelled = read_labelled(images, labels, groups, split="train")
+        labelled = read_labelled(
+            images, labels, groups, split="train", image_column=image_column, label_column=label_column
+        )
         with progress_bars(self.progress) as bar:
             self.model_ = fit_images(
                 encoder, recipe, labelled, self.reading, unlabelled=unlabelled,

@@ -74,23 +74,28 @@ def read_labelled(
     *,
     split: str,
     classes: Sequence[Any] = (),
+    **columns: str | None,
 ) -> ImageSet:
-    """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; or a
-    mapping of labels to images.
+    """Read labelled images: a folder, a table, an archive or a dataset; images and a list of labels; a
+    mapping of labels to images; or (image, label) pairs, as of `zip(images, labels)`.
 
     `split` is taken where there are several. `classes` are those of a fitted model: they come first, and
-    others may follow. `groups` has the group of each image. Images whose label is one of NEGATIVES are no
-    class: they become `negatives`.
+    others may follow. `groups` has the group of each image; `columns` are those of `read_images`. Images
+    whose label is one of NEGATIVES are no class: they become `negatives`.
     """
     if isinstance(images, Mapping) and not is_source(images):
         images, labels = _split_mapping(images, labels)
+    elif labels is None and isinstance(images, (list, zip)):
+        images = list(images)
+        if images and all(isinstance(pair, tuple) and len(pair) == 2 for pair in images):
+            images, labels = zip(*images, strict=True)
     if labels is None and not isinstance(images, ImageSet):
         if not isinstance(images, (str, os.PathLike)) and not is_source(images):
             raise UsageError(
-                "a list of images needs labels: as a second list, or as {label: images}; a folder per class "
-                "has its own"
+                "a list of images needs labels: as a second list, as (image, label) pairs, or as "
+                "{label: images}; a folder per class has its own"
             )
-        images = read_images(images, split, min_classes=1 if classes else 2)
+        images = read_images(images, split, min_classes=1 if classes else 2, **columns)
     if labels is None:
         known = {str(name): name for name in classes}  # a folder's names are text, a model's may be numbers
         names = [known.get(str(name), name) for name in images.classes]

@@ -23,10 +23,10 @@ NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
 LONGEST_NAME = 80  # characters of a folder: file systems allow 255 bytes
 
 
-def write_predictions(path: Path, rows: Iterable[dict[str, Any]], top: int) -> int:
+def write_predictions(path: Path, rows: Iterable[dict[str, Any]], top: int, sets: bool) -> int:
     """Write rows of `Predictions.to_json` as they come to a .csv file, and return their number."""
     ranks = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
-    columns = ["image", "class", "probability", "rejected", *ranks]
+    columns = ["image", "class", "probability", "rejected", *["set"] * sets, *ranks]
     count = 0
 
     def write(draft: Path) -> None:
@@ -35,7 +35,7 @@ def write_predictions(path: Path, rows: Iterable[dict[str, Any]], top: int) -> i
             table = csv.writer(file, lineterminator="\n")
             table.writerow(columns)
             for row in rows:
-                cells = dict(row)
+                cells = {**row, "set": "; ".join(map(str, row.get("set", ())))}
                 for rank, other in enumerate(row["top"][1:], 2):
                     cells |= {f"{name}_{rank}": value for name, value in other.items()}
                 if "rejected" in row:

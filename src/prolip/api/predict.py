@@ -27,6 +27,7 @@ class PredictOptions:
     top: int = 1  # number of classes to rank
     reject: bool = False  # whether out-of-distribution images get the class None, not only the mark
     false_reject: float = FALSE_REJECT
+    coverage: float | None = None  # of prediction sets, where they are asked for
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -42,6 +43,7 @@ class Predictions:
     rejected: Array | None = None  # which images seem out-of-distribution, bool [n]; None if not known
     top: int = 1  # number of classes that `ranking` and `to_json` have
     reject: bool = False  # whether the class of those is None
+    sets: list[list[int]] | None = None  # columns of the classes of each prediction set
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -77,6 +79,8 @@ class Predictions:
             if self.rejected is not None:
                 answer["rejected"] = bool(self.rejected[i])
                 answer["class"] = None if self.reject and answer["rejected"] else answer["class"]
+            if self.sets is not None:
+                answer["set"] = [self.classes[k] for k in self.sets[i]]
             rows.append({**answer, "top": ranked})
         return rows
 
@@ -96,7 +100,8 @@ def predict(
     rejected = None
     if options.reject or model.confidence.out_of_distribution is not None:
         rejected = model.rejects(x, probabilities.argmax(axis=1), options.false_reject)
-    return Predictions(model.classes, probabilities, rejected, options.top, options.reject)
+    sets = None if options.coverage is None else model.prediction_sets(x, options.coverage)
+    return Predictions(model.classes, probabilities, rejected, options.top, options.reject, sets)
 
 
 def predict_stream(

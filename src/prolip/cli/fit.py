@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CLASSES_SHOWN = 20
 ENOUGH = 10  # images of each class
 SUSPICIOUS = 0.02  # of the labels: more should be looked at
+WEAK = 0.75  # of the accuracy: a class below that should be looked at
 TRAIN, TEST = 16, 10  # images of each class of the demo
 
 
@@ -168,8 +169,10 @@ def _show(clf: FewShotClassifier, counts: Counts, out: Path) -> None:
     ]
     if info.get("negatives"):
         rows.append(["", f"and {info['negatives']} of none of these"])
-    if info.get("near_copies"):
-        rows.append(["", f"{info['near_copies']} are near-copies (or of one group), and count less"])
+    if grouped := info.get("near_copies", 0):
+        count = info["independent"] - (info["images"] - grouped)
+        advice = "photos of other moments and places teach the model more"
+        rows.append(["", f"{grouped} are near-copies (or of one group) and count as {count}: {advice}"])
     if OUTPUT.get().verbose:
         lam = "" if info.get("lam") is None else f", lam {info['lam']:.3g}"
         parameters = f", {info['parameters']:,} parameters" if info.get("parameters") else ""
@@ -210,7 +213,7 @@ def _accuracy(figures: Figures) -> str:
 
 
 def _next_step(clf: FewShotClassifier, counts: Counts, source: str, out: Path) -> str:
-    """Return what would improve this model most: more images, or correct labels."""
+    """Return what would improve this model most: more images, correct labels, or a look at a weak class."""
     figures, model = clf.confidence_.figures, clf.info_["model"]
     if figures.too_few or (clf.calibrate and not figures.images):
         short = sum(max(0, ENOUGH - n) for _, n in counts)
@@ -219,4 +222,9 @@ def _next_step(clf: FewShotClassifier, counts: Counts, source: str, out: Path) -
     if len(errors) > SUSPICIOUS * figures.images:
         check = typed("check", source, "--model", model, "--report", "check.html")
         return f"{check} ({counted(len(errors), 'label')} may be wrong)"
+    per_class = zip(figures.per_class or (), counts, strict=False)
+    known = [(accuracy, str(name)) for accuracy, (name, _) in per_class if accuracy is not None]
+    worst, name = min(known, default=(1.0, ""))
+    if worst < WEAK * (figures.accuracy or 0.0):
+        return f"{typed('report', out, source)} (the weakest class, {escape(name)}, has {percent(worst)} %)"
     return f"{typed('eval', out, 'DIR')} with other labelled images"

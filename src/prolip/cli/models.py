@@ -180,9 +180,11 @@ def compare(
     _show_comparison(comparison)
     if comparison.decided:
         score = comparison.chosen
-        flags = ["--model", score.model, "--method", score.candidate.method]
+        flags: list[object] = ["--model", score.model, "--method", score.candidate.method]
         for name, value in score.candidate.options.items():
             flags += ["-O", f"{name}={value}"]
+        for name, value in {**vars(tables), "shots": settings["shots"]}.items():  # the same images
+            flags += [] if value is None else [f"--{name.replace('_', '-')}", value]
         console().print(typed("fit", source, "-o", "my-model", *flags), soft_wrap=True)
 
 

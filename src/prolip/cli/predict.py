@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     help="Fraction of images of the classes that may be marked, and rejected with --reject.",
 )  # fmt: skip
 @option(
+    "--set", "coverage", type=FRACTION, metavar="P",
+    help="Show the classes that contain the right one with this frequency, such as 0.95.",
+)  # fmt: skip
+@option(
     "--sort-into", type=PATH, metavar="DIR",
     help="Copy each image into a folder for its class; with --reject, into none-of-these too.",
 )  # fmt: skip
@@ -47,6 +51,7 @@ def predict(
     out: Path | None,
     reject: bool,
     false_reject: float,
+    coverage: float | None,
     sort_into: Path | None,
     unsure: float,
     tables: options.Tables,
@@ -70,12 +75,17 @@ def predict(
         raise UsageError(f"{out} exists: name another file")
     for place in filter(None, (out, sort_into)):
         check_place(place)
+    for source in map(Path, sources if sort_into else ()):
+        if sort_into.resolve().is_relative_to(source.resolve()):
+            raise UsageError(
+                f"{sort_into} is inside {source}, whose images it would join: name another folder"
+            )
     clf = saved.load()
     classes = clf.model_.classes
     sorter = None if sort_into is None else Sorter(sort_into, folder_names(classes), unsure)
     images = list(dict.fromkeys(tables.listed(list(sources))))
     skipped: list[tuple[str, str]] = []
-    predictions = clf.predict_stream(images, PredictOptions(top, reject, false_reject), skipped)
+    predictions = clf.predict_stream(images, PredictOptions(top, reject, false_reject, coverage), skipped)
 
     def rows() -> Iterator[dict[str, Any]]:
         for image, row in predictions:
@@ -84,7 +94,7 @@ def predict(
             yield row
 
     if out is not None:
-        count, shown = write_predictions(out, rows(), min(top, len(classes))), []
+        count, shown = write_predictions(out, rows(), min(top, len(classes)), coverage is not None), []
     else:
         shown = list(rows())
         count = len(shown)
@@ -92,8 +102,10 @@ def predict(
     if out is not None or sorter:
         _summarise({"written": count, "skipped": len(skipped)}, out, sorter)
     elif not print_as_json(shown):
-        lines = [[str(row["image"]), _describe(row)] for row in shown]
-        table(None, ["image", "class, probability in %"], lines, right=9)
+        lines = [
+            [str(row["image"]), _describe(row), ", ".join(map(str, row.get("set", ())))] for row in shown
+        ]
+        table(None, ["image", "class, probability in %", "" if coverage is None else "set"], lines, right=9)
 
 
 def _summarise(summary: dict[str, Any], out: Path | None, sorter: Sorter | None) -> None:
