@@ -75,8 +75,8 @@ def predict(
         raise UsageError(f"{out} exists: name another file")
     for place in filter(None, (out, sort_into)):
         check_place(place)
-    for source in map(Path, sources if sort_into else ()):
-        if sort_into.resolve().is_relative_to(source.resolve()):
+    for source in map(Path, sources):
+        if sort_into is not None and sort_into.resolve().is_relative_to(source.resolve()):
             raise UsageError(
                 f"{sort_into} is inside {source}, whose images it would join: name another folder"
             )
