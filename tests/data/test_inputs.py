@@ -477,6 +477,17 @@ def test_labels_that_are_missing_or_mixed(offline, labels):
         read_labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, split="train")
 
 
+def test_columns_are_named_in_fit(folder, offline):
+    write_csv(folder, folder.parent / "list.csv")
+    renamed = (folder.parent / "list.csv").read_text().replace("file_name,label", "foto,art", 1)
+    (folder.parent / "list.csv").write_text(renamed)
+    columns = {"image_column": "foto", "label_column": "art"}
+    clf = FewShotClassifier(offline, store=False)
+    assert clf.fit(folder.parent / "list.csv", **columns).classes_.tolist() == ["blue", "green", "red"]
+    with pytest.raises(UsageError):
+        clf.fit([folder], ["red"], **columns)
+
+
 def test_a_photo_in_two_classes_is_named_with_both_labels(folder, offline, tmp_path):
     (folder / "blue" / "wrong.png").write_bytes((folder / "red" / "0.png").read_bytes())
     clf = FewShotClassifier(offline, store=False)
