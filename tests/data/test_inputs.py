@@ -23,6 +23,7 @@ from prolip.features import load_image
 from prolip.features.images import ImageError
 from prolip.io.environment import MissingPackageError
 from prolip.io.reading import ReadError
+from prolip.io.writing import write_csv as write_cells
 
 
 def png(image):
@@ -304,12 +305,11 @@ def test_names_come_back_from_a_csv_as_they_were(tmp_path):
         "=cmd().jpg",
         "'a.jpg",
     ]
-    with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["image", "class"])
-        for k, name in enumerate(names):
-            (tmp_path / name).touch()
-            writer.writerow([name, f"line\n{k}"])
+    for name in names:
+        (tmp_path / name).touch()
+    rows = [[name, f"line\n{k}"] for k, name in enumerate(names)]
+    write_cells(tmp_path / "list.csv", [["image", "class"], *rows])
+    assert "\n=" not in (tmp_path / "list.csv").read_text()  # which a spreadsheet would run
     assert [path.name for path in list_images(tmp_path / "list.csv")] == names
     assert read_images(tmp_path / "list.csv").classes == [f"line {k}" for k in range(len(names))]
 
@@ -475,6 +475,20 @@ def test_pairs_of_images_and_labels(folder, expected, offline):
 def test_labels_that_are_missing_or_mixed(offline, labels):
     with pytest.raises(InputError):
         read_labelled([np.zeros((8, 8, 3), np.uint8)] * 3, labels, split="train")
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("x,y", ["no column of images", "labels", "image_column", "label_column"]),
+        ("image,label,label", ["two columns"]),
+    ],
+)
+def test_columns_that_are_missing_or_twice_are_all_named(tmp_path, header, said):
+    (tmp_path / "list.csv").write_text(f"{header}\na,b,c\n".replace(",c", ",c" * (header.count(",") - 1)))
+    with pytest.raises(InputError) as error:
+        read_images(tmp_path / "list.csv")
+    assert all(part in str(error.value) for part in said)
 
 
 def test_columns_are_named_in_fit(folder, offline):

@@ -1,6 +1,9 @@
+import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +54,12 @@ def test_reading_needs_a_file_and_changes_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    ["CREATE VIEW v AS SELECT 1", "PRAGMA user_version = 4", "DROP TABLE others"],
+    [
+        "ALTER TABLE things ADD COLUMN more AS (zeroblob(1000000000))",
+        "CREATE VIEW v AS SELECT 1",
+        "PRAGMA user_version = 4",
+        "DROP TABLE others",
+    ],
 )
 @pytest.mark.parametrize("read_only", [True, False])
 def test_other_tables_are_refused_and_left_alone(tmp_path, change, read_only):
@@ -70,6 +78,34 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "a.sqlite").write_bytes(b"not a database, but long enough to be read as one" * 40)
     with pytest.raises(ReadError):
         open_database(tmp_path / "a.sqlite", SCHEMA)
+
+
+def hot_journal(path: Path, superior: Path) -> bytes:
+    """Return a journal that restores the first page of a database and names a super-journal."""
+    page = path.read_bytes()[:4096]
+    checksum = sum(page[i] for i in range(4096 - 200, 0, -200)) & 0xFFFFFFFF
+    header = bytes.fromhex("d9d505f920a163d7") + b"".join(
+        number.to_bytes(4, "big") for number in (1, 0, path.stat().st_size // 4096, 512, 4096)
+    )
+    journal = header.ljust(512, b"\0") + (1).to_bytes(4, "big") + page + checksum.to_bytes(4, "big")
+    name = os.fsencode(superior)
+    journal += (0x40000000 // 4096 + 1).to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
+    return journal + sum(name).to_bytes(4, "big") + bytes.fromhex("d9d505f920a163d7")
+
+
+def test_a_journal_cannot_delete_another_file(tmp_path):
+    precious, path = tmp_path / "precious.txt", tmp_path / "a.sqlite"
+    precious.write_text("precious")
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(SCHEMA)
+    Path(f"{path}-journal").write_bytes(hot_journal(path, precious))
+    (tmp_path / "link.sqlite").symlink_to(path)
+    for place, read_only in ((path, True), (path, False), (tmp_path / "link.sqlite", False)):
+        with pytest.raises(InputError, match="journal"):
+            open_database(place, SCHEMA, read_only)
+    assert precious.read_text() == "precious"
+    sqlite3.connect(path).execute("SELECT * FROM things").fetchall()  # SQLite alone does what it says
+    assert not precious.exists()
 
 
 WRITER = """

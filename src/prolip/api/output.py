@@ -17,7 +17,7 @@ import numpy as np
 from prolip.core import UsageError
 from prolip.core.arrays import Array
 from prolip.io.files import portable_name
-from prolip.io.writing import write_atomic
+from prolip.io.writing import as_cells, write_atomic
 
 NONE_OF_THESE, UNSURE = "none-of-these", "unsure"
 LONGEST_NAME = 80  # characters of a folder: file systems allow 255 bytes
@@ -40,7 +40,7 @@ def write_predictions(path: Path, rows: Iterable[dict[str, Any]], top: int, sets
                     cells |= {f"{name}_{rank}": value for name, value in other.items()}
                 if "rejected" in row:
                     cells["rejected"] = str(row["rejected"]).lower()
-                table.writerow(cells.get(column) for column in columns)
+                table.writerow(as_cells(cells.get(column) for column in columns))
                 count += 1
 
     write_atomic(path, write)

@@ -108,11 +108,11 @@ def list_images(
 
 
 def images_in(source: Any) -> list[Any] | None:
-    """Return the images of a frame or a dataset in memory; None for anything else."""
-    from prolip.data.objects import object_tables
+    """Return the images of a frame or a dataset in memory, or of a column; None for anything else."""
+    from prolip.data.objects import column_images, object_tables
 
     tables = object_tables(source)
-    return _images_of(tables, TableOptions()) if tables else None
+    return _images_of(tables, TableOptions()) if tables else column_images(source)
 
 
 def is_source(value: Any) -> bool:

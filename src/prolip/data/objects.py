@@ -20,6 +20,7 @@ from prolip.core.arrays import to_numpy, to_python_scalar
 from prolip.core.errors import InputError
 from prolip.data.arrow import arrow_table, dataset_table
 from prolip.data.folders import split_of
+from prolip.data.imageset import LazyImage
 from prolip.data.tables import Table
 
 
@@ -41,6 +42,13 @@ def object_tables(source: Any, place: str | None = None, folder: Path = Path()) 
     if _is_from(source, "pandas", "polars") and len(getattr(source, "shape", ())) == 2:
         return [Table(place, list(source.columns), partial(_frame_rows, source))]
     return [_pairs_table(source)] if _has_pairs(source) else []
+
+
+def column_images(source: Any) -> list[LazyImage] | None:
+    """Return the images of `dataset["image"]`, a column of a Hugging Face dataset; None of anything else."""
+    if not _is_from(source, "datasets") or not hasattr(source, "__getitem__"):
+        return None
+    return [LazyImage(f"row {i}", partial(source.__getitem__, i)) for i in range(len(source))]
 
 
 def _is_from(value: Any, *libraries: str) -> bool:

@@ -18,6 +18,7 @@ from prolip.core.errors import InputError
 from prolip.data.folders import PARENT, split_of
 from prolip.data.imageset import LazyImage, normalize_name
 from prolip.io.reading import read_bytes, reading
+from prolip.io.writing import FORMULA_STARTS
 
 # The first column of a kind that a table has is used.
 COLUMNS = {
@@ -87,18 +88,20 @@ class TableOptions:
         named = {"image": self.image_column, "label": self.label_column, "group": grouped}
         required = {"image": True, "label": labelled, "group": grouped is not None}
         present = {column_key(name): name for name in table.columns}
-        columns = {}
+        columns, missing = {}, {}
         for kind, usual in COLUMNS.items():
             name = named.get(kind) or table.types.get(kind)
             keys = usual if name is None else (column_key(name),)
             if key := next((key for key in keys if key in present), None):
                 columns[kind] = present[key]
             elif required.get(kind):
-                option = "--group-by" if kind == "group" else f"--{kind}-column"
-                raise InputError(
-                    f"{table.place}: no column of {kind}s ({', '.join(keys)}), only "
-                    f"{', '.join(present)[:200]}: rename one, or name it with {option}"
-                )
+                missing[f"{kind}s ({', '.join(keys)})"] = "group_by" if kind == "group" else f"{kind}_column"
+        if missing:
+            flags = " and ".join(f"--{name.replace('_', '-')}" for name in missing.values())
+            raise InputError(
+                f"{table.place}: no column of {' and of '.join(missing)}, only {', '.join(present)[:200]}: "
+                f"rename one, or name it with {flags} (in Python {', '.join(missing.values())})"
+            )
         return columns
 
     def _image(self, value: Any, folder: Path, where: str) -> Path | LazyImage:
@@ -170,10 +173,20 @@ def _parse_csv(path: Path, text: str) -> list[tuple[int, dict[str, Any]]]:
     with reading(path):
         rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
     header = rows[0][1] if rows else []
+    if repeated := [name for name in header if name and header.count(name) > 1]:
+        raise InputError(f"{path}: two columns are called {repeated[0]!r}: rename one")
     for number, row in rows:
         if any(row[len(header) :]):
             raise InputError(f"{path}:{number}: it has more cells than the header ({len(header)})")
-    return [(number, dict(itertools.zip_longest(header, row[: len(header)]))) for number, row in rows[1:]]
+    return [
+        (number, dict(itertools.zip_longest(header, map(_unescape, row[: len(header)]))))
+        for number, row in rows[1:]
+    ]
+
+
+def _unescape(cell: str) -> str:
+    """Return the text of a cell without the apostrophe that `write_csv` puts in front of a formula."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_STARTS) else cell
 
 
 def _parse_jsonl(path: Path, text: str) -> list[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,9 @@
-"""Open SQLite files, whose tables are exactly those of a given schema."""
+"""Open SQLite files, which may come from a stranger.
+
+A file is used only if its tables are exactly those of the given schema: a generated column, a view or a
+trigger of somebody else would run by itself. A rollback journal beside it that names a further file is
+refused before SQLite sees it, because SQLite deletes that further file.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from prolip.core.errors import InputError, MissingFileError
 from prolip.io.reading import ReadError
 
 TIMEOUT = 20.0  # seconds to wait for another process that is writing
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.Connection:
@@ -25,9 +31,13 @@ def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.C
         path.parent.mkdir(parents=True, exist_ok=True)
     elif not path.exists():
         raise MissingFileError(f"{path} does not exist")
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.is_file() and journal.read_bytes().endswith(_JOURNAL_MAGIC):
+        raise InputError(f"{journal} names another file, which SQLite would delete: remove the journal")
     place = f"{path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
     database = sqlite3.connect(place, TIMEOUT, uri=True, check_same_thread=False)
     try:
+        database.execute("PRAGMA trusted_schema = OFF")
         if not read_only:
             _create(database, schema)
         with closing(sqlite3.connect(":memory:")) as expected:

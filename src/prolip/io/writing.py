@@ -23,6 +23,7 @@ from prolip.core.errors import ProlipError, UsageError
 from prolip.io.files import cache_dir
 
 MARK = ".prolip-tmp-"  # the start of every temporary name
+FORMULA_STARTS = ("=", "+", "-", "@")
 TIMEOUT = 60.0  # seconds to wait for another writer
 
 Writer = Callable[[Path], Any]
@@ -76,8 +77,13 @@ def write_json(path: Path, value: Any) -> None:
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
     """Write a file of rows, the header first."""
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(rows)
+    csv.writer(stream, lineterminator="\n").writerows(map(as_cells, rows))
     write_text(path, stream.getvalue())
+
+
+def as_cells(row: Iterable[Any]) -> list[Any]:
+    """Return the cells of a row of CSV; texts that a spreadsheet would run as a formula get an apostrophe."""
+    return [f"'{v}" if isinstance(v, str) and v.startswith(FORMULA_STARTS) else v for v in row]
 
 
 def write_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
