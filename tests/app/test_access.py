@@ -166,6 +166,17 @@ def test_a_browser_is_started_without_the_token(tmp_path, started):
     assert (tmp_path / "mine").read_text() == "years of work"
 
 
+def test_a_project_that_is_open_already_is_shown_again(tmp_path, monkeypatch, started):
+    def run(*_, **options):
+        launch.open_app(tmp_path / "p", **started["options"])
+
+    monkeypatch.setattr(launch, "run", run)
+    launch.open_app(tmp_path / "p", **started["options"])
+    link = re.search(r"http://\S+", started["said"][0])[0]
+    assert started["said"][-1].endswith(link)
+    assert started["opened"] == 2 * [(tmp_path / "p" / "open-page.html").as_uri()]
+
+
 def test_the_next_free_port_is_taken():
     with launch.bind("127.0.0.1", 0) as used:
         port = used.getsockname()[1]

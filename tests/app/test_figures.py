@@ -1,9 +1,29 @@
 """Figures of a project, from predictions and features."""
 
 import numpy as np
+from PIL import Image
 
-from prolip.app.figures import TrainingSet
+from pictures import COLOURS, blotch
+from prolip.app.figures import TrainedSnapshot, TrainingSet, duplicate_groups
 from prolip.app.state import ClassRow, ImageRow, State
+from prolip.features import extract
+
+
+def test_a_cropped_copy_is_found_and_another_colour_is_not(offline, tmp_path):
+    ramp = Image.linear_gradient("L")
+    pictures = [blotch(colour, 7, 256) for colour in COLOURS.values()]
+    pictures += [ramp.convert("RGB"), ramp.crop((4, 4, 252, 252)).convert("RGB")]
+    for i, picture in enumerate(pictures):
+        picture.save(tmp_path / f"{i}.png")
+    features = dict(zip("01234", extract(offline, pictures).features[0], strict=True))
+
+    def found(keys):
+        state = State(images={key: ImageRow(key) for key in keys})
+        snapshot = TrainedSnapshot(0, state, features, TrainingSet.of(state, features), None)
+        return duplicate_groups(snapshot, lambda key: tmp_path / f"{key}.png")
+
+    assert found("01234") == [["3", "4"]]
+    assert found("01") == found("0") == found("") == []
 
 
 def test_a_class_without_images_is_one_of_the_classes_after_those_with_images():

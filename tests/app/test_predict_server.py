@@ -83,9 +83,12 @@ def test_an_image_above_the_limit_is_refused(server):
     assert "9000 x 8000" in json.loads(body)["error"]
 
 
-def test_health_and_models(server):
+def test_health_models_and_openapi(server):
     assert server.json("GET", "/healthz")[1]["status"] == "ok"
     assert server.json("GET", "/models")[1][0]["classes"] == sorted(COLOURS)
+    document = server.json("GET", "/openapi.json")[1]
+    assert document["openapi"].startswith("3.1")
+    assert {"/predict", "/healthz"} <= set(document["paths"])
 
 
 def test_there_is_a_form(server):
@@ -100,8 +103,8 @@ def test_there_is_a_form(server):
 def test_the_pages_need_no_token_but_all_data_do(colour_model):
     with running_models({"colours": colour_model.model_}, TOKEN) as port:
         client = Client(port, "another")
-        paths = ["/", "/healthz", "/static/serve/predict.js", "/models", "/predict"]
-        assert [client.raw("GET", path)[0] for path in paths] == [200] * 3 + [401] * 2
+        paths = ["/", "/healthz", "/openapi.json", "/static/serve/predict.js", "/models", "/predict"]
+        assert [client.raw("GET", path)[0] for path in paths] == [200] * 4 + [401] * 2
 
 
 def test_two_models_of_one_name_are_refused(tmp_path):

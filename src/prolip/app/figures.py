@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array
 from prolip.evaluate.label_errors import find_label_errors
 from prolip.evaluate.metrics import wilson
+from prolip.evaluate.near_copies import connected, near_copies, open_signature
 from prolip.evaluate.suggestions import suggest
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
 SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
+COMPARED = 4000  # images among which near-copies are searched, pair by pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,6 +193,16 @@ def search(
 
 
 # Slow figures. Each takes seconds for a large project.
+
+
+def duplicate_groups(snapshot: TrainedSnapshot, thumbnail: Callable[[str], Path]) -> list[list[str]]:
+    """Group images that are nearly the same by their features and by their thumbnails' pixels."""
+    known = [key for key in snapshot.state.images if key in snapshot.features][:COMPARED]
+    if not known:
+        return []
+    x = np.stack([snapshot.features[key] for key in known])
+    pairs = near_copies(x, lambda i: open_signature(thumbnail(known[i])))
+    return [[known[i] for i in group] for group in connected(pairs)]
 
 
 def label_queue(snapshot: TrainedSnapshot) -> list[str]:

@@ -4,6 +4,7 @@ import errno
 import html
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
@@ -17,7 +18,7 @@ import uvicorn
 
 from prolip import encoders
 from prolip.app import page_server, predict_server
-from prolip.app.project import LINK, Project
+from prolip.app.project import LINK, Project, ProjectInUseError
 from prolip.app.security import Access, require_token
 from prolip.core import ModelError, ProlipError
 from prolip.encoders import Encoder
@@ -61,7 +62,7 @@ def open_app(
     say: Say = print,
     browse: Callable[[str], object] = lambda address: None,
 ) -> None:
-    """Serve the page of a project, which may be new, until Ctrl-C.
+    """Serve the page of a project, which may be new, until Ctrl-C; if it is served already, open that page.
 
     `model` and `device` are those of `load_encoder`; without a `token` there is a random one at every start.
     `say` is called with each line for the user, `browse` with the address of a page to open.
@@ -73,7 +74,14 @@ def open_app(
     with single_thread(), ExitStack() as stack:
         encoder = load_encoder(folder, model, device)  # before a folder is made
         listening = stack.enter_context(bind(host, port))
-        project = stack.enter_context(Project.open(folder, encoder.name))
+        try:
+            project = stack.enter_context(Project.open(folder, encoder.name))
+        except ProjectInUseError:
+            if not link_file.is_file():
+                raise
+            say(f"The page of this project is open already: {redirect_target(link_file)}")
+            browse(link_file.as_uri())
+            return
         page = page_server.PageServer(project, encoder, access, device)
         link = f"{local_url(listening)}#token={secret}"
         stack.enter_context(redirect_file(link, link_file))
@@ -150,6 +158,12 @@ def redirect_file(link: str, path: Path) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def redirect_target(path: Path) -> str:
+    """Return the link of a page that `redirect_file` wrote."""
+    link = re.search(r'url=([^"]*)"', path.read_text("utf-8"))
+    return html.unescape(link[1]) if link else ""
 
 
 class _Server(uvicorn.Server):

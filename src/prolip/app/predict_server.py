@@ -24,7 +24,8 @@ from prolip.core import UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.io.environment import cores
 
-OPEN_PATHS = ("/healthz", "/static/")
+OPEN_PATHS = ("/healthz", "/openapi.json", "/static/")
+OPENAPI = Path(__file__).parent / "openapi.json"
 BOOLEANS = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -53,6 +54,7 @@ class PredictServer:
             Route("/predict", self.predict, methods=["POST"]),
             Route("/models", self.list_models),
             Route("/healthz", lambda _: JSONResponse({"status": "ok", "models": list(self.models)})),
+            Route("/openapi.json", lambda _: FileResponse(OPENAPI)),
         ]
         app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
         return CORSMiddleware(  # without origins it adds nothing

@@ -47,6 +47,10 @@ _LAST_STEP = "SELECT step, batch, about FROM undo ORDER BY number DESC LIMIT 1"
 _IMAGE_ID = re.compile(r"[0-9a-f]{64}")
 
 
+class ProjectInUseError(UsageError):
+    """Another program has the project open."""
+
+
 class Project:
     """An open project. Thread-safe."""
 
@@ -83,9 +87,7 @@ class Project:
         try:
             lock = FileLock(folder / LOCK).acquire(timeout=0)
         except Timeout as error:
-            raise UsageError(
-                f"another program has the project in {folder} open: {LINK} there leads to its page"
-            ) from error
+            raise ProjectInUseError(f"another program has the project in {folder} open") from error
         with lock, closing(open_database(folder / DATABASE, _SCHEMA)) as database:
             database.execute("PRAGMA synchronous = FULL")  # a change survives a power cut, too
             _delete_removed(database, folder)

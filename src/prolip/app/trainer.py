@@ -5,7 +5,7 @@ The thread does one thing at a time, the most urgent first:
 1. fit, if an edit changed classes, or labels of encoded images;
 2. encode new images, a few at a time;
 3. fit the images encoded since, once for all files of a drop;
-4. compute slow figures: what to label next, the learning curve.
+4. compute slow figures: the learning curve, what to label next, near-duplicates.
 
 A change interrupts the last, so the thread always works on the newest state. After a change of the base model
 all images are new; the page has the old model and its figures until all of them are encoded.
@@ -27,6 +27,7 @@ from prolip.app.figures import (
     TrainedSnapshot,
     TrainingSet,
     curve_report,
+    duplicate_groups,
     label_queue,
     training_figures,
 )
@@ -159,6 +160,7 @@ class Trainer:
         """Publish each slow figure as soon as it is computed."""
         trained = self.trained
         for name, compute in (
+            ("duplicates", lambda: duplicate_groups(trained, self.project.thumbnail)),
             ("queue", lambda: label_queue(trained)),
             ("curve", lambda: curve_report(trained.model, self._check)),
         ):

@@ -11,6 +11,7 @@ import "./components/class-grid.js";
 import "./components/try-pane.js";
 import "./components/label-queue.js";
 import "./components/label-error-list.js";
+import "./components/duplicate-list.js";
 import "./components/confusion-matrix.js";
 import "./components/learning-curve.js";
 import "./components/export-menu.js";
