@@ -16,7 +16,7 @@ def write_graphs(folder, seed=0, layout="onnx/{}_model.onnx", padding=0):
 
     rng = np.random.default_rng(seed)
     (folder / layout.format("vision")).parent.mkdir(parents=True, exist_ok=True)
-    image = Graph()
+    image = Graph("image")
     pooled = image.node("ReduceMean", "pixel_values", np.array([2, 3]), keepdims=0)
     hidden = image.node("Relu", image.node("MatMul", pooled, rng.normal(size=(3, WIDTH))))
     image.node("MatMul", hidden, rng.normal(size=(WIDTH, DIM)), output="image_embeds")

@@ -9,8 +9,10 @@ import onnx
 import onnxruntime
 import pytest
 
+import prolip
 from graph_models import DIM, SIZE, WIDTH, write_graphs
 from hub_server import COMMIT, serving
+from pictures import COLOURS, blotch
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.encoders import MODELS, check_model, load
 from prolip.encoders.onnx import choose_device
@@ -152,11 +154,14 @@ def test_a_damaged_cache_is_found(hub, tmp_path):
 
 
 def test_a_fingerprint_is_of_all_that_decides_the_features(tmp_path):
-    """Also of tensors beside the graph, and of the preprocessing."""
+    """Also of tensors beside the graph, which an export has inside, and of the preprocessing."""
     write_graphs(tmp_path)
     graph = tmp_path / "onnx" / "vision_model.onnx"
     onnx.save(onnx.load(graph), graph, save_as_external_data=True, location="weights", size_threshold=100)
     seen = [load(f"onnx:{tmp_path}").fingerprint]
+    clf = prolip.FewShotClassifier(f"onnx:{tmp_path}", store=False)
+    clf.fit([blotch(colour, 0) for colour in COLOURS.values()], list(COLOURS))
+    clf.export(tmp_path / "out", to="onnx")
     weights = graph.with_name("weights")
     weights.write_bytes(np.negative(np.frombuffer(weights.read_bytes(), np.float32)).tobytes())
     seen.append(load(f"onnx:{tmp_path}").fingerprint)

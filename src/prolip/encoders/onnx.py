@@ -194,7 +194,11 @@ class Tower:
 
     def to_onnx(self, graph: Graph) -> str:
         """Add the tower to a graph; return the name of its features [B, width]. Inputs have its own names."""
-        graph.include(OnnxModel(self._path), self._features)
+        import onnx
+
+        model = OnnxModel(self._path)
+        onnx.load_external_data_for_model(model.proto, str(self._path.parent))
+        graph.include(model, self._features)
         rows = [graph.node("Flatten", graph.cast(name, "float32"), axis=1) for name in self._features]
         return rows[0] if len(rows) == 1 else graph.node("Concat", *rows, axis=1)
 

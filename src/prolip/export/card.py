@@ -92,12 +92,10 @@ def _summary(config: dict[str, Any]) -> str:
             "class names, and was fitted to no labelled image."
         )
     lam = f" (lam = {config['lam']:.3g})" if isinstance(config.get("lam"), (int, float)) else ""
-    folds = config.get("kind") in ("projected", "anchored", "text_projected")
     return (
         f"An image classifier with {count} classes. It was fitted to {fit['images']} labelled images "
         f"({fit['shots']:.3g} of each class) on features of {model} with "
         f"[prolip](https://arxiv.org/abs/2410.05270), by the method {_code(config['method'])}{lam}."
-        + (" The towers of the model are unchanged." if folds else "")
     )
 
 

@@ -86,7 +86,11 @@ def write_graphs(
         if spec.example.ndim == 3:
             graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
         spec.follow(graph, add_tower(graph))
-        write_bytes(folder / spec.name, graph.to_bytes(spec.inputs, spec.outputs, about))
+        try:
+            content = graph.to_bytes(spec.inputs, spec.outputs, about)
+        except Exception as error:  # protobuf's, which differ between versions, above 2 GB
+            raise ModelError(f"{spec.name} cannot be written: {first_line(error)}") from error
+        write_bytes(folder / spec.name, content)
         check_graph(folder / spec.name, spec, encoder.graph_tolerance)
 
 

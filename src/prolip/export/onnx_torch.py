@@ -15,7 +15,6 @@ from prolip.io.environment import require
 from prolip.io.onnx_graph import OPSET, Graph, OnnxModel
 
 _OUTPUT = "tower_output"
-_LIMIT = 1_900_000_000  # bytes of a tower; protobuf's own limit is that of the whole file
 
 
 class _Traced(nn.Module):
@@ -52,9 +51,6 @@ def traced_tower(encoder: Encoder, pixels: Array) -> Callable[[Graph], str]:
         model = OnnxModel(Path(encoder.name), program.model_proto)
     except Exception as error:  # the exporter raises whatever the model's code raises
         raise ModelError(f"the tower cannot be traced: {first_line(error.__cause__ or error)}") from error
-
-    if model.proto.ByteSize() > _LIMIT:
-        raise ModelError(f"the tower of {encoder.name} is too large for one file of ONNX, which ends at 2 GB")
 
     def add(graph: Graph) -> str:
         graph.include(model, [_OUTPUT])
