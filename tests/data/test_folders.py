@@ -46,17 +46,6 @@ def test_hidden_files_and_folders_and_what_is_no_image_are_passed_over(tmp_path)
     assert names_of(images) == ["1.jpg", "2.jpg"]
 
 
-def test_a_subset_keeps_the_classes(tmp_path):
-    images = read_images(fill(tmp_path, "a/1.jpg", "a/2.jpg", "b/3.jpg"))
-    some = images.subset([2, 0])
-    assert (names_of(some), some.labels, some.classes, len(some)) == (
-        ["3.jpg", "1.jpg"],
-        [1, 0],
-        ["a", "b"],
-        2,
-    )
-
-
 # --- groups
 
 
@@ -106,11 +95,6 @@ def test_a_source_without_parts_is_read_whole(tmp_path):
     fill(tmp_path, "a/1.jpg", "b/2.jpg")
     assert names_of(read_images(tmp_path, "test")) == ["1.jpg", "2.jpg"]
     assert read_images(tmp_path, "test").split is None
-
-
-def test_a_class_may_be_called_train(tmp_path):
-    fill(tmp_path, "bus/1.jpg", "train/2.jpg")
-    assert read_images(tmp_path, "train").classes == ["bus", "train"]
 
 
 # --- what is refused

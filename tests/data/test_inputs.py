@@ -115,65 +115,6 @@ def test_the_same_pictures_whatever_they_lie_in(folder, expected, tmp_path, offl
     assert (pixels(labelled.images), labelled.label_names) == expected
 
 
-class Dataset:
-    """What torchvision's datasets have in common."""
-
-    def __init__(self, images, targets, **attributes):
-        self.images = images
-        self.targets = targets
-        vars(self).update(attributes)
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitem__(self, index):
-        return self.images[index], self.targets[index]
-
-
-class Pairs:
-    """A dataset of (image, label) without anything else."""
-
-    def __init__(self, pairs):
-        self.pairs = list(pairs)
-
-    def __len__(self):
-        return len(self.pairs)
-
-    def __getitem__(self, index):
-        return self.pairs[index]
-
-
-class Part:
-    """As torch.utils.data.Subset is; without indices, as a DataLoader is."""
-
-    def __init__(self, dataset, indices=None):
-        self.dataset = dataset
-        if indices is not None:
-            self.indices = indices
-
-
-def test_datasets_in_torchvisions_manner(folder, expected, offline):
-    paths = [folder.parent / name for name, _ in rows_of(folder)]
-    opened, names = [load_image(path) for path in paths], ["blue", "green", "red"]
-    chw = [np.asarray(image).transpose(2, 0, 1) for image in opened]
-    targets = [names.index(label) for label in expected[1]]
-    samples = list(zip(map(str, paths), targets, strict=True))
-    for dataset in (
-        Dataset(opened, targets, classes=names),
-        Dataset(chw, np.array(targets), classes=names),
-        Dataset([None] * 6, targets, classes=names, samples=samples),
-        Dataset(opened, expected[1], classes=names),
-        Pairs(zip(opened, expected[1], strict=True)),
-        Part(Part(Dataset(opened[::-1], targets[::-1], classes=names)), [5, 4, 3, 2, 1, 0]),
-    ):
-        images = read_images(dataset)
-        assert (pixels(images.images), labels(images)) == expected
-        assert pixels(as_images(dataset)) == expected[0]
-        assert read_labelled(dataset, None, split="train").label_names == expected[1]
-    with pytest.raises(InputError):
-        read_images(Dataset(opened, targets, classes=names[:2]))
-
-
 def test_pictures_in_memory(folder, expected):
     paths = [folder.parent / name for name, _ in rows_of(folder)]
     arrays = [np.asarray(load_image(path)) for path in paths]
@@ -265,17 +206,6 @@ def test_tables_of_spreadsheets(folder, tmp_path, encoding):
     assert images.counts() == {"blue": 2, "green": 2, "größe": 2}
 
 
-@pytest.mark.parametrize(
-    ("image", "label"),
-    [("image_path", "label"), ("FilePath", "labels"), ("image", "class"), ("path", "category")],
-)
-def test_usual_columns_are_recognised(folder, expected, image, label):
-    rows = [f"7,{name},{label}" for name, label in rows_of(folder)]
-    (folder.parent / "list.csv").write_text(f"id,{image},{label}\n" + "\n".join(rows))
-    images = read_images(folder.parent / "list.csv")
-    assert (pixels(images.images), labels(images)) == expected
-
-
 def test_columns_and_the_folder_of_the_files_can_be_named(folder, expected, tmp_path):
     (tmp_path / "lists").mkdir()
     listed = tmp_path / "lists" / "a.csv"
@@ -313,27 +243,10 @@ def test_names_come_back_from_a_csv_as_they_were(tmp_path):
     assert read_images(tmp_path / "list.csv").classes == [f"line {k}" for k in range(len(names))]
 
 
-def test_a_list_to_predict_needs_no_labels_and_takes_every_split(folder, expected):
-    rows = [
-        f"{name},{split}" for (name, _), split in zip(rows_of(folder), ["train", "test"] * 3, strict=True)
-    ]
-    (folder.parent / "list.csv").write_text("file,split\n" + "\n".join(rows))
-    assert pixels(list_images(folder.parent / "list.csv")) == expected[0]
-    with pytest.raises(InputError):
-        read_images(folder.parent / "list.csv")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"image": {"path": null}, "label": "a"}', "image is None"),
-        ('{"image": [1], "label": "a"}', r"image is \[1\]"),
-        ('{"image": true, "label": "a"}', "image is True"),
-    ],
-)
-def test_cells_that_are_no_image(tmp_path, line, message):
-    (tmp_path / "list.jsonl").write_text(line)
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("cell", ['{"path": null}', "[1]", "true"])
+def test_cells_that_are_no_image(tmp_path, cell):
+    (tmp_path / "list.jsonl").write_text(f'{{"image": {cell}, "label": "a"}}')
+    with pytest.raises(InputError, match=":1: the image is"):
         read_images(tmp_path / "list.jsonl")
 
 
@@ -431,14 +344,6 @@ def try_all(source):
             load_image(image)
         except ProlipError:
             continue
-
-
-def test_an_archive_that_is_empty(tmp_path):
-    with zipfile.ZipFile(tmp_path / "e.zip", "w"):
-        pass
-    for read in (read_images, list_images):
-        with pytest.raises(InputError):
-            read(tmp_path / "e.zip")
 
 
 def test_a_library_that_is_missing_is_named(tmp_path, monkeypatch):

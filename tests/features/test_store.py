@@ -4,8 +4,6 @@ import importlib
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -75,18 +73,6 @@ def test_many_rows_come_back_at_once(tmp_path):
     found = FeatureStore(tmp_path).space(Fake()).get([*keys, b"x"])
     assert len(found) == 1201
     assert all(np.array_equal(found[key, i % 2], rows[i]) for i, key in enumerate(keys))
-
-
-def test_threads_and_processes_share_a_store(tmp_path):
-    program = (
-        "import sys, numpy; from prolip.features.store import FeatureStore, Space\n"
-        "for i in range(50):\n"
-        "    Space(FeatureStore(sys.argv[1]), sys.argv[2], 1).add([bytes([i])], [0], numpy.ones((1, 1)))"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in "xy"]
-    assert [writer.wait(60) for writer in writers] == [0, 0]
-    keys = [bytes([i]) for i in range(50)]
-    assert [len(Space(FeatureStore(tmp_path), name, 1).get(keys)) for name in "xy"] == [50, 50]
 
 
 def test_the_oldest_rows_go_first(tmp_path):

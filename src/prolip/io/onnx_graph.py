@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prolip.core.errors import first_line
-from prolip.io.reading import ReadError, read_bytes
+from prolip.io.reading import ReadError, reading
 
 if TYPE_CHECKING:
     from prolip.core.arrays import Array
@@ -139,11 +138,8 @@ class OnnxModel:
         import onnx
 
         self.path = path
-        content = b"" if proto else read_bytes(path)
-        try:
-            self.proto = proto or onnx.load_model_from_string(content)
-        except Exception as error:  # protobuf's, of several kinds
-            raise ReadError(path, "it is not an ONNX model") from error
+        with reading(path):
+            self.proto = proto or onnx.load(path, load_external_data=False)
         graph = self.proto.graph
         self.producers = {output: node for node in graph.node for output in node.output}
         self.outputs: list[str] = [output.name for output in graph.output]
@@ -158,10 +154,8 @@ class OnnxModel:
         tensor = self._tensors.get(name)
         if tensor is None and (node := self.producers.get(name)) is not None and node.op_type == "Constant":
             tensor = next((each.t for each in node.attribute if each.name == "value"), None)
-        try:
+        with reading(self.path):
             return None if tensor is None else numpy_helper.to_array(tensor, str(self.path.parent))
-        except Exception as error:  # onnx raises many kinds
-            raise ReadError(self.path, f"its tensor {name!r:.80} is damaged: {first_line(error)}") from error
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
         """Return the model with these values as its outputs; what they do not need is left to the runtime."""
