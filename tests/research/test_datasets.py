@@ -164,9 +164,11 @@ def test_what_is_missing_is_said(tmp_path):
     assert "train has 3 images, a complete copy has 13,500" in found["eurosat"].problems
     assert found["eurosat"].counts == {"train": 3, "val": 1, "test": 1}
     with pytest.raises(UnknownNameError) as error:
-        find_dataset("oxford_pet")
+        find_dataset("oxford_pet", tmp_path)
     assert "oxford_pets" in error.value.suggestions
-    assert find_dataset("Stanford-Cars") is DATASETS["stanford_cars"]
+    for spelling in ("Stanford-Cars", "stanford_cars", "StanfordCars"):
+        assert find_dataset(spelling, tmp_path) is DATASETS["stanford_cars"]
+    assert find_dataset("oxford_flowers", tmp_path) is DATASETS["flowers102"]  # by its folder
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_what_is_missing_is_said(tmp_path):
     [
         "{",
         '{"train": []}',
-        '{"train": [["../../etc/passwd", 0, "a"]], "val": [], "test": []}',
+        '{"train": [["a.jpg", "first", "a"]], "val": [], "test": []}',
         '{"train": [["a.jpg", 0, "a"], ["b.jpg", 0, "b"]], "val": [], "test": []}',
         '{"train": [["a.jpg", 2, "a"]], "val": [], "test": []}',
     ],

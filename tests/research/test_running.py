@@ -21,7 +21,7 @@ from prolip.data.sampling import sample_support
 from prolip.io.environment import MissingPackageError
 from prolip.methods.base import REGISTERED
 from prolip.research.catalogue import Entry, Experiment, find_experiment
-from prolip.research.datasets import DATASETS, find_dataset, read_dataset
+from prolip.research.datasets import DATASETS, read_dataset
 from prolip.research.protocols import encoded_dataset
 from prolip.research.protocols.protocols import adapt_at_test_time, transfer
 from prolip.research.protocols.run import Run
@@ -30,7 +30,7 @@ from prolip.research.running import result_key
 from prolip.research.running.encoding import read_encoding
 from prolip.research.running.plan import make_plan
 from prolip.research.running.result_store import ResultStore
-from prolip.research.running.run import execute_job, run_plan
+from prolip.research.running.run import execute_job, prepare_jobs, run_plan
 from prolip.research.running.source import Images
 from prolip.research.towers.test_time import TestTimeProLIP
 from tiny_bench import SMALL, Nothing, TinyEncoder, jobs_of, plan_on
@@ -89,10 +89,12 @@ def test_unknown_lines_and_datasets_are_named(photos, tmp_path):
         make_plan(SMALL, Images(tmp_path))
 
 
-def test_a_path_to_a_dataset_is_refused_with_the_options_for_it(photos):
-    with pytest.raises(UsageError) as error:
-        make_plan(SMALL, Images(photos.parent.parent), datasets=(f"{photos.parent.name}/photos",))
-    assert f'data="{photos.parent}" datasets="photos"' in str(error.value)
+def test_a_dataset_may_be_a_folder_further_below(photos):
+    name = f"{photos.parent.name}/photos"
+    plan = make_plan(SMALL, Images(photos.parent.parent), datasets=(f"{name}/",), entries=("prolip",))
+    assert plan.datasets == (name,)
+    (job, *_) = prepare_jobs(plan, Images(photos.parent.parent).open(plan))
+    assert execute_job(job).error is None
 
 
 def test_validation_images_where_there_are_none_are_refused(photos):
@@ -301,7 +303,7 @@ def test_methods_protocols_and_experiments_of_ones_own(photos, tmp_path, monkeyp
 
 
 def test_an_incomplete_dataset_is_noticed(photos, tmp_path, monkeypatch):
-    known = find_dataset("dtd")
+    known = DATASETS["dtd"]
     sizes = {"train": 18, "test": 12}
     for classes, expected in ((3, {}), (4, {"photos": "3 of 4 classes"})):
         dataset = dataclasses.replace(known, name="photos", sizes=sizes, classes=classes)

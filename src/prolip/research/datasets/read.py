@@ -15,17 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from prolip.core.arguments import as_text
 from prolip.core.errors import InputError
 from prolip.data.folders import MissingSplitError, existing
-from prolip.data.imageset import ImageSet, clean_name, name_key
+from prolip.data.imageset import ImageSet, clean_name
 from prolip.data.inputs import read_images
 from prolip.data.templates import DEFAULT, templates_for
 from prolip.io.reading import read_json, read_text
 from prolip.research.datasets.imagenet import NamedSplits, read_imagenet, read_variant
-from prolip.research.datasets.table import DATASETS, Dataset, find_dataset
+from prolip.research.datasets.table import Dataset, find_dataset
+
+_SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,8 @@ def read_dataset(name: str, root: str | Path) -> Benchmark:
     Images are not opened, nor checked for existence: `prolip datasets ROOT` checks.
     """
     base = existing(root)
-    if (base / as_text(name, "dataset")).is_dir() and not _is_standard(name, base):
-        return read_folder(base / name)
-    dataset = find_dataset(name)
-    return read_known(dataset, base / dataset.folder)
+    dataset = find_dataset(as_text(name, "dataset"), base)
+    return read_folder(base / name, name) if dataset is None else read_known(dataset, base / dataset.folder)
 
 
 def read_known(dataset: Dataset, folder: Path) -> Benchmark:
@@ -75,42 +74,23 @@ def read_known(dataset: Dataset, folder: Path) -> Benchmark:
 
 def read_split(dataset: Dataset, folder: Path) -> NamedSplits:
     """Read splits and class names from a split_zhou file: {"train": [[path, label, name], ..], ..}."""
-    file = folder / str(dataset.split_file)
-    listed = _load(file)
-    names: dict[int, str] = {}
-    for rows in listed.values():
-        for _, label, name in rows:
-            if names.setdefault(int(label), str(name)) != name:
-                raise InputError(f"{file}: label {label} is both {names[int(label)]!r} and {name!r}")
-    if sorted(names) != list(range(len(names))):
-        raise InputError(f"{file}: labels are not 0 .. {len(names) - 1} without a gap")
-    classes = [names[label] for label in range(len(names))]
-    images = folder / dataset.images[0]
-    splits = {
-        split: ImageSet(
-            [images / str(p) for p, _, _ in rows], [int(n) for _, n, _ in rows], classes, folder, split
-        )
-        for split, rows in listed.items()
-    }
-    return NamedSplits(splits, classes)
-
-
-def _load(file: Path) -> dict[str, list[Any]]:
+    file, images = folder / str(dataset.split_file), folder / dataset.images[0]
     if not file.is_file():
         raise InputError(f"{file} is missing: it lists the images of the train, val and test splits")
     try:
         stored = read_json(file)
-        found = {split: list(stored[split]) for split in ("train", "val", "test")}
-        for rows in found.values():
-            for row in rows:
-                path, label, name = row
-                if not isinstance(path, str) or not isinstance(label, int) or not isinstance(name, str):
-                    raise ValueError(f"an entry is {row!r}, not [path, label, class name]")
-                if Path(path).is_absolute() or ".." in Path(path).parts:
-                    raise ValueError(f"the path {path!r} is outside the dataset's folder")
+        listed = {split: [(images / p, int(k), str(n)) for p, k, n in stored[split]] for split in _SPLITS}
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is damaged: {error}; download it again") from error
-    return found
+    classes = sorted({(label, name) for rows in listed.values() for _, label, name in rows})
+    if [label for label, _ in classes] != list(range(len(classes))):
+        raise InputError(f"{file}: labels are not 0 .. {len(classes) - 1}, with one name each")
+    names = [name for _, name in classes]
+    splits = {
+        split: ImageSet([path for path, _, _ in rows], [label for _, label, _ in rows], names, folder, split)
+        for split, rows in listed.items()
+    }
+    return NamedSplits(splits, names)
 
 
 def read_aircraft(dataset: Dataset, folder: Path) -> NamedSplits:
@@ -118,7 +98,7 @@ def read_aircraft(dataset: Dataset, folder: Path) -> NamedSplits:
     classes = _lines(folder / "variants.txt")
     label_of = {name: label for label, name in enumerate(classes)}
     splits: dict[str, ImageSet] = {}
-    for split in ("train", "val", "test"):
+    for split in _SPLITS:
         file = folder / f"images_variant_{split}.txt"
         paths: list[Path] = []
         labels: list[int] = []
@@ -146,7 +126,7 @@ _READERS = {
 }
 
 
-def read_folder(folder: Path) -> Benchmark:
+def read_folder(folder: Path, name: str) -> Benchmark:
     """Read a folder of images: its train/, val/ and test/; without these, every second image tests."""
     train = read_images(folder, split="train")
     if not all(isinstance(image, Path) for image in train.images):
@@ -164,7 +144,7 @@ def read_folder(folder: Path) -> Benchmark:
         splits = {"train": train, "test": _aligned(read_images(folder, split="test", min_classes=1), train)}
         with suppress(MissingSplitError):
             splits["val"] = _aligned(read_images(folder, split="val", min_classes=1), train)
-    return Benchmark(folder.name, folder.name, splits, train.names, DEFAULT)
+    return Benchmark(name, name, splits, train.names, DEFAULT)
 
 
 def _aligned(images: ImageSet, train: ImageSet) -> ImageSet:
@@ -174,15 +154,3 @@ def _aligned(images: ImageSet, train: ImageSet) -> ImageSet:
         raise InputError(f"class {unknown[0]!r} of {images.root} is not in {train.root}")
     labels = [label_of[images.classes[label]] for label in images.labels]
     return replace(images, labels=labels, classes=train.classes)
-
-
-def _is_standard(name: str, base: Path) -> bool:
-    """Return whether ROOT/NAME is the folder of a dataset of the table, not of the user's own images."""
-    known = {name_key(word): d for d in DATASETS.values() for word in (d.name, d.title, d.folder)}
-    dataset = known.get(name_key(name))
-    if dataset is None or dataset.folder != name:
-        return False
-    others = ("variants.txt", "classnames.txt", "images", dataset.images[0])
-    return any(
-        (base / name / mark).exists() for mark in ([dataset.split_file] if dataset.split_file else others)
-    )

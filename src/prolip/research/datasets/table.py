@@ -1,6 +1,7 @@
 """The paper's datasets: names, folders, sizes and sources, known before any file is read."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from prolip.core.errors import UnknownNameError
@@ -92,16 +93,11 @@ ELEVEN = (
 VARIANTS = ("imagenet_v2", "imagenet_sketch", "imagenet_a", "imagenet_r")
 
 
-def find_dataset(name: str) -> Dataset:
-    """Find a dataset by name or title; case, hyphens and underscores do not matter.
-
-    Examples
-    --------
-    >>> find_dataset("OxfordPets").classes
-    37
-    """
-    key = name_key(name)
+def find_dataset(name: str, root: Path) -> Dataset | None:
+    """Find a dataset by name, title or folder, in any spelling; None for a folder of images ROOT/NAME."""
     for dataset in _ALL:
-        if key in (name_key(dataset.name), name_key(dataset.title)):
+        if name_key(name) in map(name_key, (dataset.name, dataset.title, dataset.folder)):
             return dataset
-    raise UnknownNameError("dataset", name, DATASETS)
+    if not (root / name).is_dir():
+        raise UnknownNameError("dataset", name, DATASETS)
+    return None

@@ -11,7 +11,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +83,11 @@ class Images(Source):
     def select(self, experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
         """Return the datasets by name; without names, those of the experiment that are on disk."""
         if names:
-            return tuple(dataset_name(name, self.root) for name in names)
+            folders = [name.rstrip("/\\") for name in names]
+            found = [find_dataset(folder, self.root) for folder in folders]
+            return tuple(
+                dataset.name if dataset else folder for dataset, folder in zip(found, folders, strict=True)
+            )
         planned = (*experiment.datasets, *experiment.targets)
         present = tuple(name for name in planned if (self.root / DATASETS[name].folder).is_dir())
         return present if not experiment.targets or experiment.datasets[0] in present else ()
@@ -267,13 +271,3 @@ def _needed(
         "test": (range(len(benchmark.splits["test"])), (0,)),
     }
     return {split: found for split, found in needed.items() if split in benchmark.splits}
-
-
-def dataset_name(name: str, root: Path) -> str:
-    """Return the name of a dataset of the table, or of a folder of images."""
-    name = name.rstrip("/\\")
-    if (path := PurePath(name)).name != name:
-        raise UsageError(f'{name} is a path: use data="{root / path.parent}" datasets="{path.name}"')
-    if (root / name).is_dir() and name not in {dataset.folder for dataset in DATASETS.values()}:
-        return name
-    return find_dataset(name).name
