@@ -161,7 +161,7 @@ def test_what_is_missing_is_said(tmp_path):
     assert found["dtd"].state == "missing"
     assert "robots.ox.ac.uk" in found["dtd"].problems[0]
     assert found["eurosat"].state == "incomplete"
-    assert "train has 3 images, a complete copy has 13,500" in found["eurosat"].problems
+    assert "3 of 13,500 train images" in found["eurosat"].problems
     assert found["eurosat"].counts == {"train": 3, "val": 1, "test": 1}
     with pytest.raises(UnknownNameError) as error:
         find_dataset("oxford_pet", tmp_path)

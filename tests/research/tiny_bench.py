@@ -74,7 +74,7 @@ class Nothing(Source):
     def select(self, experiment, names):
         return tuple(names)
 
-    def open(self, plan, progress=None):
+    def encode(self, plan, progress=None):
         raise AssertionError("it began to encode")
 
 

@@ -43,27 +43,18 @@ def check_dataset(dataset: Dataset, root: Path) -> DatasetCheck:
 
 
 def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
-    problems: list[str] = []
+    problems = dataset.differences(benchmark.sizes, len(benchmark.names))
     counts: dict[str, int] = {}
-    for split, expected in dataset.sizes.items():
-        images = benchmark.splits.get(split)
-        if images is None:
-            problems.append(f"the {split} split is missing; {expected:,} images are expected")
-            continue
+    for split, images in benchmark.splits.items():
         files = {folder: _files(folder) for folder in {path.parent for path in images.images}}
         absent = [path for path in images.images if path.name not in files[path.parent]]
         counts[split] = len(images) - len(absent)
-        if len(images) != expected:
-            problems.append(f"{split} has {len(images):,} images, a complete copy has {expected:,}")
         if absent:
             problems.append(
                 f"{split}: {len(absent):,} of {len(images):,} images are missing, like {absent[0]}"
             )
-    if len(benchmark.names) != dataset.classes:
-        problems.append(f"{len(benchmark.names)} classes, expected {dataset.classes}")
-    return DatasetCheck(
-        dataset, "incomplete" if problems else "complete", problems, counts, len(benchmark.names)
-    )
+    state = "incomplete" if problems else "complete"
+    return DatasetCheck(dataset, state, problems, counts, len(benchmark.names))
 
 
 def _files(folder: Path) -> set[str]:

@@ -137,11 +137,8 @@ class FeatureDataset:
             found = {"train": np.flatnonzero(turn == 0), "test": np.flatnonzero(turn == 1)}
         else:
             words = np.asarray(self.split).astype(str)
-            if words.shape != y.shape or (unknown := {*words.tolist()} - {*_SPLITS}):
-                raise InputError(
-                    f"{self.name}: split must name one of {', '.join(_SPLITS)} for each image"
-                    + (f", got {min(unknown)!r}" if words.shape == y.shape else "")
-                )
+            if words.shape != y.shape or {*words.tolist()} - {*_SPLITS}:
+                raise InputError(f"{self.name}: split must name one of {', '.join(_SPLITS)} for each image")
             found = {name: np.flatnonzero(words == name) for name in _SPLITS if (words == name).any()}
         for name in ("train", "test"):
             if not len(found.get(name, ())):

@@ -43,6 +43,11 @@ class Benchmark:
     imagenet_labels: tuple[int, ...] | None = None
     written_names: tuple[str, ...] = ()  # of the classes, as the dataset's files have them
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of images of each split."""
+        return {split: len(images) for split, images in self.splits.items()}
+
     def prompts(self, template: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return class names and templates: "own", "photo", "coop" or "clap", as in `Run`."""
         imagenet = self.name.startswith("imagenet")

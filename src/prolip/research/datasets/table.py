@@ -26,6 +26,15 @@ class Dataset:
     sizes: dict[str, int]  # images of each split that a complete copy has
     source: str  # where to download it
 
+    def differences(self, sizes: dict[str, int], classes: int) -> list[str]:
+        """Return what a copy with these images of each split, and these classes, has less or more."""
+        found = [
+            f"{sizes.get(split, 0):,} of {size:,} {split} images"
+            for split, size in self.sizes.items()
+            if sizes.get(split) != size
+        ]
+        return found + [f"{classes} of {self.classes} classes"] * (classes != self.classes)
+
 
 def _listed(
     name: str,

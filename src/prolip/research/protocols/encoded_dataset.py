@@ -32,11 +32,6 @@ class EncodedSplit:
         """Return a split with features of every image; x is [n, width] or [V, n, width]."""
         return cls(list(labels), x if x.ndim == 3 else x[None], np.arange(len(labels)))
 
-    @classmethod
-    def without_features(cls, labels: Sequence[int]) -> EncodedSplit:
-        """Return a split with labels only."""
-        return cls(list(labels), np.empty((1, 0, 0), np.float32), np.empty(0, np.int64))
-
     def take(self, chosen: Sequence[int], views: int = 1) -> tuple[Array, Array]:
         """Return features [views, k, width] and labels [k] of images by their indices in the split."""
         rows = self.rows(chosen)
@@ -81,6 +76,11 @@ class EncodedDataset:
     templates: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the prompts behind `texts`
     paths: dict[str, list[str]] = field(default_factory=dict)  # the images behind the features, by split
     device: str = "auto"  # of the encoder
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of images of each split."""
+        return {name: len(split.labels) for name, split in self.splits.items()}
 
     def text(self, template: str = "own") -> Text:
         """Return the class rows [K, D] of a set of templates."""

@@ -88,11 +88,10 @@ class Results:
                 measured = {**{name: result.get(name) for name in MEASURES}, "accuracy": accuracy}
                 row = {name: getattr(run, name) for name in _OF_RUN}
                 row |= {"experiment": self.experiment.name, "label": labels[run.entry], "dataset": dataset}
-                row["shots"] = shots_name(run.shots)
                 row |= {
+                    "shots": shots_name(run.shots),
                     "options": str(run.options),
                     "trained_on": run.dataset,
-                    "shots": shots_name(run.shots),
                 }
                 row |= {**measured, "score": result.get("harmonic", accuracy), "done": one.result is not None}
                 row |= {f"chosen_{k}": v for k, v in (result.get("chosen") or {}).items() if _plain(v)}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -24,10 +23,7 @@ from prolip.research.reporting.layouts import ECE, GROUP, LAYOUTS, Layout
 from prolip.research.reporting.results import Results, shots_name, title_of
 
 FORMATS = ("text", "latex", "csv")
-_MARKS = {
-    "text": ("", "{}", "{}", "{}"),
-    "latex": (r"\quad ", r"\textbf{{{}}}", r"\underline{{{}}}", r"\textit{{{}}}"),
-}  # what comes before lines below a line; the best, the second best, and what is not measured
+_BEST = (r"\textbf{{{}}}", r"\underline{{{}}}")  # the best of a column in LaTeX, and the second best
 
 _COLUMNS = (
     "group", "label", "entry", "column", "mean", "std", "missing", "gain", "interval", "gain_missing",
@@ -63,7 +59,7 @@ class Table:
             raise UnknownNameError("format", style, FORMATS)
         if style == "csv":
             return self._csv(with_published)
-        frame = self.frame(style, with_published)
+        frame = self.frame(style == "latex", with_published)
         notes = self.footnotes(with_published)
         if style == "latex":
             latex: str = frame.rename(columns=_tex).to_latex(
@@ -75,14 +71,14 @@ class Table:
         shown = frame.set_index(names).to_string(line_width=width, justify="right", index_names=False)
         return f"{self.title} ({self.unit})\n{shown}\n" + "".join(f"{note}\n" for note in notes)
 
-    def frame(self, style: str = "text", with_published: bool = True) -> pd.DataFrame:
+    def frame(self, latex: bool = False, with_published: bool = True) -> pd.DataFrame:
         """Return the table as text: a row for each line, and others below it."""
         rows = []
         for group, members in self.cells.groupby("group", sort=False):
-            best = _ranked(members) if self.unit == "%" else {}
-            for label, line in members.groupby("label", sort=False):
-                heading = _escape(style, str(group))
-                for title, texts in self._rows(style, str(label), line, best, with_published):
+            best = _ranked(members) if self.unit == "%" and latex else {}
+            for _, line in members.groupby("label", sort=False):
+                heading = _tex(str(group)) if latex else group
+                for title, texts in self._rows(latex, line, best, with_published):
                     rows.append({"": heading, " ": title, **texts})
                     heading = ""
         columns = dict.fromkeys(self.cells["column"])
@@ -90,43 +86,41 @@ class Table:
         return frame if frame[""].any() else frame.drop(columns="")
 
     def _rows(
-        self, style: str, label: str, line: pd.DataFrame, best: dict[int, int], with_published: bool
+        self, latex: bool, line: pd.DataFrame, best: dict[int, int], with_published: bool
     ) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield title and texts of a line's rows."""
-        indent, *_, plain = _MARKS[style]
+        escape, indent, plain = (_tex, r"\quad ", r"\textit{{{}}}") if latex else (str, "", "{}")
         cells = list(line.itertuples())
 
-        def number(value: str, deviation: str = "", sign: str = "") -> dict[str, str]:
-            return {
-                cell.column: _number(
-                    style, getattr(cell, value), getattr(cell, deviation, math.nan), self.digits, sign
-                )
-                for cell in cells
-            }
+        def number(value: str, deviation: str = "", missing: str = "", sign: str = "") -> dict[str, str]:
+            """Return the texts of a figure by column, with a star where runs are missing."""
+            texts = {}
+            for cell in cells:
+                spread, star = getattr(cell, deviation, math.nan), "*" * (getattr(cell, missing, 0) > 0)
+                texts[cell.column] = _number(latex, getattr(cell, value), spread, self.digits, sign, star)
+            return texts
 
-        yield _escape(style, label), {c.column: self._mark(style, c, best.get(c.Index)) for c in cells}
+        means = number("mean", "std", "missing")
+        yield (
+            escape(cells[0].label),
+            means
+            | {
+                cell.column: _BEST[best[cell.Index]].format(means[cell.column])
+                for cell in cells
+                if cell.Index in best
+            },
+        )
         if self.against and line["gain"].notna().any():
-            gains = {cell.column: self._gain(style, cell) for cell in cells}
-            yield f"{indent}against {_escape(style, self.against)}", gains
+            gains = number("gain", "interval", "gain_missing", "+")
+            significant = [cell.column for cell in cells if latex and abs(cell.gain) > cell.interval]
+            bold = {column: _BEST[0].format(gains[column]) for column in significant}
+            yield f"{indent}against {escape(self.against)}", gains | bold
         if with_published and line["published"].notna().any():
             reasons = [self.reasons()[why] for why in line["why"].explode().dropna().unique()]
             marks = f" [{', '.join(map(str, sorted(reasons)))}]" if reasons else ""
             yield f"{indent}{plain.format(f'published{marks}')}", number("published", "published_std")
-        if with_published and line["difference"].notna().any() and style != "latex":
-            yield f"{indent}{plain.format('difference')}", number("difference", sign="+")
-
-    def _mark(self, style: str, cell: Any, place: int | None) -> str:
-        if math.isnan(cell.mean):
-            return "-"
-        text = _number(style, cell.mean, cell.std, self.digits) + "*" * (cell.missing > 0)
-        return _MARKS[style][1 + place].format(text) if place is not None else text
-
-    def _gain(self, style: str, cell: Any) -> str:
-        if math.isnan(cell.gain):
-            return "-"
-        text = _number(style, cell.gain, cell.interval, self.digits, "+") + "*" * (cell.gain_missing > 0)
-        significant = abs(cell.gain) > cell.interval  # False where there is no interval
-        return _MARKS[style][1].format(text) if significant else text
+        if with_published and line["difference"].notna().any() and not latex:
+            yield "difference", number("difference", sign="+")
 
     def _csv(self, with_published: bool) -> str:
         frame = self.cells.assign(why=self.cells["why"].map("; ".join))
@@ -302,15 +296,12 @@ def _ranked(cells: pd.DataFrame) -> dict[int, int]:
     return places
 
 
-def _number(style: str, value: float, deviation: float, digits: int, sign: str = "") -> str:
+def _number(latex: bool, value: float, deviation: float, digits: int, sign: str, star: str) -> str:
     if math.isnan(value):
         return "-"
-    mark = r" $\pm$ " if style == "latex" else " ± "
-    return f"{value:{sign}.{digits}f}" + ("" if math.isnan(deviation) else f"{mark}{deviation:.{digits}f}")
-
-
-def _escape(style: str, text: str) -> str:
-    return _tex(text) if style == "latex" else text
+    mark = r" $\pm$ " if latex else " ± "
+    spread = "" if math.isnan(deviation) else f"{mark}{deviation:.{digits}f}"
+    return f"{value:{sign}.{digits}f}{spread}{star}"
 
 
 _TEX = {c: rf"\{c}" for c in "%&#_{}$"} | {"^": r"\^{}", "~": r"\~{}", "\\": r"\textbackslash{}"}

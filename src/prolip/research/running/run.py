@@ -79,8 +79,12 @@ def run_plan(
     with ResultStore(results) as store:
         opened = source.open(plan, encoding)
         prepared = prepare_jobs(plan, opened, device)
-        complete = [one.dataset for one, _ in opened.values()]
-        plan = replace(plan, incomplete=missing_images(complete))
+        datasets = [encoding.dataset for encoding, _ in opened.values() if encoding.dataset.name in DATASETS]
+        differences = {
+            one.name: DATASETS[one.name].differences(one.sizes, len(one.classes)) for one in datasets
+        }
+        incomplete = {name: ", ".join(found) for name, found in differences.items() if found}
+        plan = replace(plan, incomplete=incomplete)
         store.add_plan(plan, [job.key for job in prepared])
         processes = jobs if ray else min(cores() if jobs is None else jobs, max(1, len(prepared)))
         with open_pool(processes, ray) as pool:
@@ -140,19 +144,3 @@ def execute_job(job: Job) -> JobResult:
 @functools.lru_cache(maxsize=_OPEN_FILES)
 def _read_once(file: str, device: str) -> EncodedDataset:
     return read_encoding(Path(file), device).dataset
-
-
-def missing_images(datasets: Sequence[EncodedDataset]) -> dict[str, str]:
-    """Return which of the paper's datasets are not complete, and what they have."""
-    incomplete = {}
-    for dataset in datasets:
-        if (known := DATASETS.get(dataset.name)) is not None:
-            has = {split: len(one.labels) for split, one in dataset.splits.items()}
-            wrong = [
-                f"{has.get(s, 0):,} of {n:,} {s} images" for s, n in known.sizes.items() if has.get(s) != n
-            ]
-            if len(dataset.classes) != known.classes:
-                wrong.append(f"{len(dataset.classes)} of {known.classes} classes")
-            if wrong:
-                incomplete[dataset.name] = ", ".join(wrong)
-    return incomplete

@@ -66,10 +66,18 @@ class Source(ABC):
         return {"models": experiment.models if {*datasets} <= DATASETS.keys() else ("offline",)}
 
     @abstractmethod
+    def encode(self, plan: Plan, progress: EncodingProgress | None = None) -> Iterator[Encoding]:
+        """Yield each dataset of a plan by each encoder, with what its runs need."""
+
     def open(
         self, plan: Plan, progress: EncodingProgress | None = None
     ) -> dict[Place, tuple[Encoding, Path]]:
-        """Return what the runs of a plan need, each dataset with its file."""
+        """Return what the runs of a plan need, each dataset with its file in the cache folder."""
+        files = {}
+        for encoding in self.encode(plan, progress):
+            path = encoding.in_cache()
+            files[encoding.place] = read_encoding(path), path  # mapped: memory is free for the next one
+        return files
 
 
 class Images(Source):
@@ -83,27 +91,17 @@ class Images(Source):
     def select(self, experiment: Experiment, names: Sequence[str]) -> tuple[str, ...]:
         """Return the datasets by name; without names, those of the experiment that are on disk."""
         if names:
-            folders = [name.rstrip("/\\") for name in names]
-            found = [find_dataset(folder, self.root) for folder in folders]
-            return tuple(
-                dataset.name if dataset else folder for dataset, folder in zip(found, folders, strict=True)
-            )
+            return tuple(self._dataset_name(name.rstrip("/\\")) for name in names)
         planned = (*experiment.datasets, *experiment.targets)
         present = tuple(name for name in planned if (self.root / DATASETS[name].folder).is_dir())
         return present if not experiment.targets or experiment.datasets[0] in present else ()
 
-    def open(
-        self, plan: Plan, progress: EncodingProgress | None = None
-    ) -> dict[Place, tuple[Encoding, Path]]:
-        """Encode what the runs need, and write it into the cache folder."""
-        files = {}
-        for encoding in self.encode(plan, progress):
-            path = encoding.in_cache()
-            files[encoding.place] = read_encoding(path), path  # mapped: memory is free for the next one
-        return files
+    def _dataset_name(self, name: str) -> str:
+        dataset = find_dataset(name, self.root)
+        return name if dataset is None else dataset.name
 
     def encode(self, plan: Plan, progress: EncodingProgress | None = None) -> Iterator[Encoding]:
-        """Yield each dataset of a plan by each encoder."""
+        """Yield each dataset, encoded where the feature store lacks it."""
         store, places = self.store or FeatureStore(), runs_of_places(plan)
         benchmarks = {place.dataset: read_dataset(place.dataset, self.root) for place in places}
         encoder: Encoder | None = None
@@ -137,17 +135,12 @@ class Features(Source):
         views = [len(np.asarray(self.arrays[name].x)) for name in datasets]
         return {"models": (OWN,), "views": min(experiment.views, *views)}
 
-    def open(
-        self, plan: Plan, progress: EncodingProgress | None = None
-    ) -> dict[Place, tuple[Encoding, Path]]:
-        """Write arrays into the cache folder, as encoded images are."""
+    def encode(self, plan: Plan, progress: EncodingProgress | None = None) -> Iterator[Encoding]:
+        """Yield the arrays of each dataset as encoded images."""
         if plan.templates:
             raise UsageError("features have their texts already: leave out templates")
-        opened = {}
         for place, runs in runs_of_places(plan).items():
-            path = _from_arrays(self.arrays[place.dataset], place, runs, self.device).in_cache()
-            opened[place] = read_encoding(path), path
-        return opened
+            yield _from_arrays(self.arrays[place.dataset], place, runs, self.device)
 
 
 def _from_arrays(dataset: FeatureDataset, place: Place, runs: Sequence[Run], device: str) -> Encoding:
@@ -186,7 +179,8 @@ def _encode(
     progress: EncodingProgress | None,
 ) -> Encoding:
     """Encode one dataset by one encoder: the images that its runs draw, and the test images."""
-    splits = {name: EncodedSplit.without_features(images.labels) for name, images in benchmark.splits.items()}
+    none = np.empty((1, 0, 0), np.float32), np.empty(0, np.int64)
+    splits = {name: EncodedSplit(images.labels, *none) for name, images in benchmark.splits.items()}
     dataset = EncodedDataset(
         benchmark.name,
         benchmark.names,

@@ -55,6 +55,7 @@ from prolip.core import Task, Text, UsageError
 from prolip.core.arrays import Array, to_numpy, to_torch, unit_rows
 from prolip.core.capabilities import Capability
 from prolip.core.errors import check_name
+from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.evaluate.metrics import accuracy
 from prolip.methods.base import FitContext
@@ -64,7 +65,6 @@ from prolip.research.towers.prompt_tuning import (
     Prompts,
     PromptTuning,
     start_context,
-    teacher_rows,
 )
 from prolip.research.towers.tower_method import TowerFitted, TowerTask
 from prolip.solvers.adam import Steps
@@ -138,8 +138,9 @@ class CoOp(PromptTuning):
         start, fixed = start_context(encoder, towers, names[0], self.contexts, self.init, self.seed)
         layout = Layout(len(start), fixed)
         prompts = layout.prompts(encoder, names, towers)
-        arrays = task.y, teacher_rows(task, getattr(self, "teacher", None))
-        labels, teacher = (to_torch(array, encoder.device) for array in arrays)
+        template = getattr(self, "teacher", None)
+        text = task.text if template is None else encoder.text(names, as_templates(template))
+        labels, teacher = (to_torch(array, encoder.device) for array in (task.y, text.rows))
         trained, images, views = self.parameters_from(start, task), self.image_encoder(encoder), None
         if self.view_area is None:
             views = to_torch(self.embeddings(images, task), encoder.device)

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import InputError, Task, UsageError
-from prolip.core.arrays import Array
-from prolip.data import as_templates
 from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
 from prolip.methods.base import OptionError
-from prolip.research.towers.tower_method import TowerMethod, TowerTask
+from prolip.research.towers.tower_method import TowerMethod
 from prolip.solvers.adam import Steps
 
 if TYPE_CHECKING:
@@ -65,9 +63,10 @@ class PromptTuning(TowerMethod):
 
     def steps(self, task: Task) -> Steps:
         """Return Dassl's steps, and the number of epochs that CoOp's authors use for so many shots."""
+        by_shots = 50 if task.shots < 2 else 100 if task.shots <= 4 else 200
         return Steps(
             self.lr,
-            epochs_for(task) if self.epochs is None else self.epochs,
+            by_shots if self.epochs is None else self.epochs,
             "sgd",
             decay=self.weight_decay,
             momentum=0.9,
@@ -76,18 +75,6 @@ class PromptTuning(TowerMethod):
             schedule="epochs",
             seed=self.seed,
         )
-
-
-def epochs_for(task: Task) -> int:
-    """Return the epochs by shots: 50 for one, 100 for up to four, 200 for more."""
-    return 50 if task.shots < 2 else 100 if task.shots <= 4 else 200
-
-
-def teacher_rows(task: TowerTask, template: str | None) -> Array:
-    """Return class rows [K, D] of a hand-written prompt, or of the task's own."""
-    if template is None:
-        return task.text.rows
-    return task.encoder.text(task.names, as_templates(template)).rows
 
 
 @dataclass(frozen=True)

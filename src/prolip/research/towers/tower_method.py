@@ -73,11 +73,9 @@ class TowerFitted(Fitted):
 
     def logits(self, x: Any) -> Array:
         """Compute scores [m, K]."""
-        projected = self.as_projected()
-        if projected is not None:
-            return projected.logits(x)
-        assert self.scores is not None
-        return self.scores(as_features(x, "features"))
+        if self.scores is not None:
+            return self.scores(as_features(x, "features"))
+        return Projected(self.head, self.text, self.scale).logits(x)
 
     def with_text(self, text: Any) -> TowerFitted:
         """Use other classes, by their names."""

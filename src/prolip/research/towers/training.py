@@ -93,8 +93,6 @@ def train(
     first, last = losses[:per_epoch], losses[-per_epoch:]
     return {
         "parameters": sum(parameter.numel() for parameter in parameters.values()),
-        "steps": total,
-        "epochs": -(-total // per_epoch),
         "start_loss": sum(first) / max(1, len(first)),
         "loss": sum(last) / max(1, len(last)),
         **figures,
