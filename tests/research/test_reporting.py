@@ -398,7 +398,7 @@ def measured(run):
         "base": value,
         "new": value - 0.1,
         **({"targets": dict.fromkeys(run.datasets, value)} if run.targets else {}),
-        "chosen": (run.grid or ({},))[0],
+        "chosen": (run.grid or (run.options,))[0],
         "labels": [0, 1, 0],
         "classes": ["a", "b"],
         **{f"{name}_{stage}": value for name in ("accuracy", "purity") for stage in ("before", "after")},

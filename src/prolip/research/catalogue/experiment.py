@@ -52,7 +52,7 @@ class Experiment:
     protocol: str  # of `prolip.research.protocols`
     entries: tuple[Entry, ...]
     # Shape of the table: "shots" (a column for each number of shots), "datasets" (the same for each dataset),
-    # "base_to_new", "targets" (a column for each test dataset), "chosen" (options that a grid search chose),
+    # "base_to_new", "targets" (a column for each test dataset),
     # "seconds", "manifold", "parameters" (nothing is run).
     layout: str = "shots"
     models: tuple[str, ...] = ("RN50",)  # backbones by the paper's names

@@ -179,18 +179,14 @@ def heat_map(results: Results) -> Figure:
     if not all({"lr", "lam"} <= options.keys() for options in pairs):
         return lines(results)
     lrs, lams = (list(dict.fromkeys(options[name] for options in pairs)) for name in ("lr", "lam"))
-    maps: dict[str, Any] = {}
+    pair, maps = ["chosen_lr", "chosen_lam"], dict[str, Any]()
+    draws = results.draws[results.draws["entry"].isin([entry.key for entry in shown])]
     for model in results.plan.models:
         for shots in map(shots_name, results.plan.shots):
-            of_shots = results.draws[(results.draws["model"] == model) & (results.draws["shots"] == shots)]
-            if searched:
-                counts = of_shots.groupby(["chosen_lr", "chosen_lam"]).size()
-                values = 100 * counts / max(1, counts.sum())
-            else:
-                options = {entry.key: (entry.options["lr"], entry.options["lam"]) for entry in shown}
-                means = of_shots.groupby(["entry", "dataset"])["accuracy"].mean().groupby("entry").mean()
-                values = 100 * pd.Series({pair: means.get(key, math.nan) for key, pair in options.items()})
-            wide = values.unstack().reindex(index=lrs, columns=lams).to_numpy(float)
+            of_shots = draws[(draws["model"] == model) & (draws["shots"] == shots)]
+            means = of_shots.groupby([*pair, "dataset"])["accuracy"].mean().groupby(pair).mean()
+            values = of_shots.value_counts(pair, normalize=True) if searched else means
+            wide = 100 * values.unstack().reindex(index=lrs, columns=lams).to_numpy(float)
             maps[results.group(model, "") + f" N = {shots}"] = np.nan_to_num(wide) if searched else wide
     what = "percent of the searches" if searched else "accuracy, %"
     figure, axes = _panels(len(maps), 1)

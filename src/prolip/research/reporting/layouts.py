@@ -131,22 +131,6 @@ def _losses(results: Results, values: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(value=joined["value"] - joined["theirs"], column=LOSS)
 
 
-def chosen(results: Results) -> pd.DataFrame:
-    """Return how often each learning rate and each lam was chosen, in percent of the searches."""
-    draws = results.draws
-    searched = draws[draws["entry"].isin([entry.key for entry in results.entries if entry.grid])]
-    grid = [options for entry in results.entries for options in entry.grid]
-    parts = []
-    for option, about in (("lr", "learning rate"), ("lam", "lam")):
-        for value in dict.fromkeys(options[option] for options in grid if option in options):
-            taken = searched.get(f"chosen_{option}", pd.Series(index=searched.index, dtype=float)) == value
-            counted = searched.assign(picked=taken.where(searched["done"]).astype(float))
-            part = values_of(counted, "picked", counted["shots"])
-            rows = f"{value:g}" if len(results.entries) == 1 else part["row"] + f", {value:g}"
-            parts.append(part.assign(row=rows, about=about, trained=False))
-    return pd.concat(parts, ignore_index=True)
-
-
 def seconds(results: Results) -> pd.DataFrame:
     """Return the mean seconds of each entry, and how many times those of the first one they are."""
     draws = _rows_by_shots(results)
@@ -199,7 +183,6 @@ LAYOUTS = {
     "datasets": Layout(by_dataset),
     "base_to_new": Layout(base_to_new),
     "targets": Layout(targets, _target_columns),
-    "chosen": Layout(chosen),
     "seconds": Layout(seconds, unit="s", digits=3),
     "manifold": Layout(manifold),
 }
