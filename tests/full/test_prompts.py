@@ -9,9 +9,7 @@ import torch
 from closeness import assert_close
 from prolip import methods
 from prolip.core import InputError, Task, Text, UsageError
-from prolip.core.arrays import to_torch
 from prolip.encoders import load
-from prolip.research.towers.coupled_prompts import Coupling
 from prolip.research.towers.prompt_tuning import Layout, phrase_embedding
 from tiny_models import TOWERS, tower_task, write_clip, write_folder
 
@@ -99,15 +97,6 @@ def test_shorter_text_runs_change_nothing(encoders):
     assert_close(encoder.towers().embed_text(encoder.tokens(prompts)), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_maples_deep_maps_start_as_copies():
-    first, *deep = Coupling(2, 4, 8, 6, shared=False).maps
-    assert all(torch.equal(each.weight, deep[0].weight) for each in deep)
-    assert not torch.equal(first.weight, deep[0].weight)
-    with torch.no_grad():
-        deep[0].weight += 1
-    assert not torch.equal(deep[0].weight, deep[1].weight)
-
-
 @pytest.mark.parametrize("name", ["coop", "kgcoop", "prograd", "cocoop", "plot"])
 def test_the_best_epoch_on_a_validation_set_is_kept(encoders, name):
     """Where the labels of the validation set are those of the start, training can only do harm."""
@@ -130,25 +119,6 @@ def test_a_validation_set_for_the_image_tower_needs_its_images(encoders):
     alone = Task(task.x, task.y, task.text, task.head, task.scale)
     with pytest.raises(InputError):
         methods.create("plot", epochs=1).fit(task, validation=alone)
-
-
-def test_local_features_are_those_of_the_library(encoders):
-    """CLIP's pooling with every place asking, as torch's own attention computes it."""
-    encoder = encoders["resnet"]
-    pool = encoder.model.visual.attnpool
-    _, pixels = tower_task(encoder)
-    pixels = encoder.preprocess.normalise(to_torch(pixels))
-    visual = encoder.model.visual
-    x = visual.layer4(visual.layer3(visual.layer2(visual.layer1(visual.stem(pixels)))))
-    tokens = x.flatten(2).permute(2, 0, 1)
-    tokens = torch.cat([tokens.mean(0, keepdim=True), tokens]) + pool.positional_embedding[:, None]
-    expected, _ = torch.nn.functional.multi_head_attention_forward(
-        tokens, tokens, tokens, tokens.shape[2], pool.num_heads, None,
-        torch.cat([pool.q_proj.bias, pool.k_proj.bias, pool.v_proj.bias]), None, None, False, 0.0,
-        pool.c_proj.weight, pool.c_proj.bias, use_separate_proj_weight=True, q_proj_weight=pool.q_proj.weight,
-        k_proj_weight=pool.k_proj.weight, v_proj_weight=pool.v_proj.weight, need_weights=False,
-    )  # fmt: skip
-    assert_close(encoder.towers().embed_local(pixels), expected[1:].transpose(0, 1), atol=1e-4, rtol=1e-4)
 
 
 def test_wrong_use_raises(encoders):

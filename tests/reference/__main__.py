@@ -1,6 +1,6 @@
 """Print every method beside an independent computation: `make verify`, or
 
-    PYTHONPATH=tests python -m reference [--data DIR] [--only NAME ...]
+    PYTHONPATH=tests python -m reference [--only NAME ...]
 
 The largest differences over 1, 4 and 16 shots, 1 and 10 views; exits with 1 where one is beyond 0.01 of a
 logit or 0.3 points of accuracy. Methods that train through a tower are compared where torch is installed.
@@ -8,21 +8,16 @@ logit or 0.3 points of accuracy. Methods that train through a tower are compared
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
-from itertools import chain
-from pathlib import Path
 
 from prolip.core import errors
-from reference.compare import CHECKS, TOWER_LINES, Line, compare, known_accuracy, published_parameters
-from reference.problems import made_up, real
+from reference.compare import CHECKS, TOWER_LINES, Line, compare
+from reference.problems import made_up
 
 
-def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator[Line]:
-    """Each line as it is done: on made-up features, or with `data` on those of WHU-RS19.
-
-    `only` has names of methods ("clap") or of lines ("clap, exact"); empty is all of them.
-    """
+def verify_all(only: Collection[str] = ()) -> Iterator[Line]:
+    """Each line as it is done; `only` has names of methods ("clap") or of lines, empty is all of them."""
     labels = [*(check.method for check in CHECKS), *TOWER_LINES]
     for name in only:
         if not any(_names(name, label) for label in labels):
@@ -31,15 +26,8 @@ def verify_all(data: Path | None = None, only: Collection[str] = ()) -> Iterator
     def wanted(label: str) -> bool:
         return not only or any(_names(name, label) for name in only)
 
-    figures: list[Callable[[], Line]] = [published_parameters] if wanted("prolip") else []
-    if data is not None and wanted("lp_plus_plus"):
-        figures.append(lambda: known_accuracy(data))
-    checks = [check for check in CHECKS if wanted(check.method)]
-    yield from chain(
-        (figure() for figure in figures),
-        compare(made_up() if data is None else real(data), checks),
-        _tower_lines([name for name in TOWER_LINES if wanted(name)]),
-    )
+    yield from compare(made_up(), [check for check in CHECKS if wanted(check.method)])
+    yield from _tower_lines([name for name in TOWER_LINES if wanted(name)])
 
 
 def _tower_lines(names: Collection[str]) -> Iterator[Line]:
@@ -57,11 +45,10 @@ def _names(name: str, label: str) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Print the table; 1 where a line is too far from its reference."""
     parser = argparse.ArgumentParser("python -m reference", description=__doc__.partition(":")[0])
-    parser.add_argument("--data", type=Path, help="a folder with features/whurs19_clip_*.npz")
     parser.add_argument("--only", nargs="+", default=(), help='methods (clap) or lines ("clap, exact")')
     options = parser.parse_args(arguments)
     lines = []
-    for line in verify_all(options.data, options.only):
+    for line in verify_all(options.only):
         lines.append(line)
         apart = "   ".join(f"{name} {value:.2g}" for name, value in line.apart.items())
         verdict = "" if line.agrees else f"   too far in {' and '.join(line.beyond)}"

@@ -1,24 +1,18 @@
-"""The table of `prolip bench verify`: each method, what it is compared with, and how far apart they are."""
+"""The table of `make verify`: each method, what it is compared with, and how far apart they are."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from prolip import methods
-from prolip.core import Task
 from prolip.core.arrays import Array
-from prolip.data import sample_few_shot
-from prolip.methods.base import Shape
-from prolip.research.catalogue.published import PROJECTIONS, published
 from prolip.solvers.threads import single_thread
 from reference import closed_forms as forms
 from reference import newer, recipes
-from reference.problems import Problem, augmented, whu
+from reference.problems import Problem
 
-LIMITS = {"logits": 1e-2, "points": 0.3, "millions": 0.005}  # the paper prints two decimals of a million
+LIMITS = {"logits": 1e-2, "points": 0.3}
 
 SCIPY, STEPS, FORMULA = "SciPy's minimum, float64", "the authors' steps", "the formula"
 
@@ -120,29 +114,3 @@ def differences(mine: Array, theirs: Array, y: Array) -> dict[str, float]:
     """The largest difference of a logit, and of accuracy in points, on the first images."""
     right = [100 * float(np.mean(logits.argmax(axis=1) == y[: len(logits)])) for logits in (mine, theirs)]
     return {"logits": float(np.abs(mine - theirs).max()), "points": abs(right[0] - right[1])}
-
-
-def published_parameters() -> Line:
-    """What ProLIP trains on each backbone, counted, beside Table 22: the largest difference in millions."""
-    started, paper, prolip = time.perf_counter(), published("parameters"), methods.create("prolip")
-    apart = []
-    for model, (dim, features) in PROJECTIONS.items():
-        printed = paper.value(model, "millions")
-        assert printed is not None
-        apart.append(abs(prolip.count(Shape(features, dim, 1000, 16000)) / 1e6 - printed))
-    against, seconds = "the published parameters (Table 22)", time.perf_counter() - started
-    return Line("prolip", against, {"millions": max(apart)}, seconds)
-
-
-def known_accuracy(data: Path) -> Line:
-    """LP++ on WHU-RS19, RN50, 16 shots, 10 views, tested on all other images."""
-    started, found = time.perf_counter(), []
-    x, y, rows = whu(data, "rn50")
-    for seed in range(1, 21):  # one draw is off by a point easily
-        chosen = np.array(sample_few_shot(y.tolist(), 16, seed))
-        rest = np.setdiff1d(np.arange(len(y)), chosen)
-        views = augmented(x[chosen], 10, 0.3, np.random.default_rng(seed))
-        fitted = methods.create("lp_plus_plus").fit(Task(views, y[chosen], rows))
-        found.append(100 * float(np.mean(fitted.predict(x[rest]) == y[rest])))
-    against, mean = "its authors' program, 96.1 % on WHU-RS19", float(np.mean(found))
-    return Line("lp_plus_plus", against, {"points": abs(mean - 96.1)}, time.perf_counter() - started)

@@ -5,7 +5,7 @@ import numpy as np
 from prolip.core.arrays import Array
 from reference.closed_forms import Pair, cache_of, ours
 from reference.problems import Problem
-from reference.recipes import SEED, cache_loss, cached
+from reference.recipes import SEED, cache_loss, cached, searched
 from reference.reference import (
     Loss,
     Numbers,
@@ -71,19 +71,6 @@ def clap_cross_modal(problem: Problem) -> Pair:
     return ours(problem, "clap_cross_modal", seed=SEED), numbers.s * numbers.test @ unit(w).T
 
 
-def searched(numbers: Numbers, keys: Array, alphas: Array, betas: Array) -> tuple[float, float]:
-    """The first of the best alphas and betas on validation images, beta outside."""
-    zero, values = numbers.s * numbers.held @ numbers.t.T, cache_of(numbers)[1]
-    best, chosen = -1.0, (1.0, 1.0)
-    for beta in betas.tolist():
-        near = np.exp(-beta * (1 - numbers.held @ keys.T)) @ values
-        found = (zero + alphas[:, None, None] * near).argmax(axis=2)
-        right = (found == numbers.problem.validation.y).mean(axis=1)
-        if right.max() > best:
-            best, chosen = float(right.max()), (float(alphas[right.argmax()]), beta)
-    return chosen
-
-
 def tip_adapter_f_star_shared(problem: Problem) -> Pair:
     """LP++'s program as it runs: ten trainings in a row on the same keys, then the search."""
     numbers = Numbers(problem)
@@ -98,6 +85,5 @@ def tip_adapter_f_star_shared(problem: Problem) -> Pair:
                 steps.append((cosine(1e-3, len(steps) / (20 * per_epoch)), order[256 * k : 256 * (k + 1)]))
         loss: Loss = cache_loss(numbers, values, float(alpha))
         (keys,) = adam(loss, [keys], steps, decay=0.01)
-    grid = np.array([i * (50 - 0.1) / 200 + 0.1 for i in range(200)])
     mine = ours(problem, "tip_adapter_f_star", validated=True, shared_keys=True, seed=SEED)
-    return mine, cached(numbers, numbers.test, keys, *searched(numbers, keys, grid, grid))
+    return mine, cached(numbers, numbers.test, keys, *searched(numbers, keys))

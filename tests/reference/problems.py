@@ -1,20 +1,17 @@
-"""Few-shot problems to compare on: features of real images where they are at hand, made-up ones elsewhere."""
+"""Few-shot problems to compare on, of made-up features."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from prolip.core import Head, InputError, Task, Text
+from prolip.core import Head, Task, Text
 from prolip.core.arrays import Array, unit_rows
-from prolip.io.reading import read_arrays
 
 SHOTS, VIEWS = (1, 4, 16), (1, 10)
 SCALE = 25.0  # of made-up cosines, which differ more between classes than CLIP's do
-BACKBONES = ("rn50", "vit_b_32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,35 +63,6 @@ def made_up(
             x = augmented(support[0][first], count, 0.3, rng)
             task = Task(x, support[1][first], text, head, SCALE)
             yield Problem(f"made up, {each} shots, {count} views", task, held_out, *test)
-
-
-def real(data: Path, shots: tuple[int, ...] = SHOTS, views: tuple[int, ...] = VIEWS) -> Iterator[Problem]:
-    """WHU-RS19 under CLIP RN50 and ViT-B/32, embeddings of a black box; all but the support images test."""
-    for backbone in BACKBONES:
-        x, y, rows = whu(data, backbone)
-        rng = np.random.default_rng(0)
-        order = np.concatenate([rng.permutation(np.flatnonzero(y == k)) for k in range(len(rows))])
-        place = np.concatenate(
-            [np.arange(np.sum(y == k)) for k in range(len(rows))]
-        )  # of each within its class
-        for each in shots:
-            support, held = order[place < each], order[(each <= place) & (place < 2 * each)]
-            rest = order[place >= each]
-            validation = Task(x[held], y[held], rows)
-            for count in views:
-                task = Task(augmented(x[support], count, 0.3, rng), y[support], rows)
-                name = f"WHU-RS19 {backbone}, {each} shots, {count} views"
-                yield Problem(name, task, validation, x[rest], y[rest])
-
-
-def whu(data: Path, backbone: str) -> tuple[Array, Array, Array]:
-    """Unit embeddings [n, D], labels [n] and class rows [K, D] of WHU-RS19, from a folder of features."""
-    file = data / "features" / f"whurs19_clip_{backbone}.npz"
-    if not file.is_file():
-        raise InputError(f"{file} is not there: leave out the data to compare on made-up features")
-    stored = read_arrays(file)
-    rows = unit_rows(unit_rows(_float32(stored["texts"])).mean(axis=0))
-    return unit_rows(_float32(stored["images"])), stored["labels"].astype(np.int64), rows
 
 
 def augmented(x: Array, views: int, noise: float, rng: np.random.Generator) -> Array:
