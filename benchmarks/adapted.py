@@ -25,7 +25,6 @@ from prolip.data import read_images, sample_few_shot
 from prolip.encoders import load
 from prolip.evaluate import metrics
 from prolip.evaluate.confidence import Confidence, fit_factor, fit_temperature
-from prolip.evaluate.curve import learning_curve
 from prolip.evaluate.label_errors import MAX_QUALITY, label_posterior
 from prolip.evaluate.near_copies import near_copies, signature
 from prolip.evaluate.out_of_distribution import OutOfDistribution
@@ -181,32 +180,6 @@ def growing(sets):
     return rows
 
 
-def curves(sets):
-    """The forecast from 8 images per class beside the accuracy with 16."""
-    rows = []
-    for data in (sets[name] for name in SETS):
-        for seed in SEEDS:
-            task, _, _ = data.draw(8, seed)
-            method = methods.create(DEFAULT)
-            fitted, held_out = method.fit_held_out(task)
-            curve = learning_curve(fitted, task, Confidence.of(fitted, task, held_out).figures)
-            forecast = next(f for f in curve.forecasts if f.shots == 16)
-            full, _, _ = data.draw(16, seed)
-            measured = {
-                n: metrics.accuracy(method.fit(t).logits(data.x["test"]), data.y["test"])
-                for n, t in ((8, task), (16, full))
-            }
-            rows.append(
-                {
-                    "set": data.name, "seed": seed, "now": curve.now.accuracy, "now_measured": measured[8],
-                    "forecast": forecast.accuracy, "low": forecast.low, "high": forecast.high,
-                    "measured": measured[16],
-                }
-            )  # fmt: skip
-            print(rows[-1], flush=True)
-    return rows
-
-
 def suggestions(sets):
     """Accuracy after labelling 4 more images per class: suggested ones beside random ones."""
     rows = []
@@ -328,7 +301,7 @@ def _pairs(x, images):
 
 
 PARTS = {
-    "calibration": calibration, "reject": reject, "growing": growing, "curves": curves,
+    "calibration": calibration, "reject": reject, "growing": growing,
     "suggestions": suggestions, "labels": labels, "duplicates": duplicates,
 }  # fmt: skip
 

@@ -1,16 +1,13 @@
 """What users wait for, each beside a limit or a peer in the same run.
 
-    python benchmarks/speed.py [--data data] [--only photos large start again many memory threads
-                               busy ray report fits setup]
+    python benchmarks/speed.py [--data data] [--only photos large start again many memory ray report fits]
 
 `photos`: pets37/train through the offline encoder, beside decoding alone on all cores and the bare tower.
 `large`: 12-megapixel JPEGs, photos enlarged with noise, beside decoding them in full. `start`: `--help` and
 one prediction beside Python and its libraries alone. `again`: a fit of 1,632 images whose features are
 stored, beside its solver. `many`: 100,000 small images, beside listing them. `memory`: huge images, beside
-the pixels of one. `threads`: eight on one classifier beside one. `busy`: fit and predict beside four busy
-processes, over the share of the machine that is then theirs. `ray`: two workers beside one. `report`: a
-page about birds60, beside `prolip eval`. `fits`: a sweep of fits beside the same fits in a loop. `setup`:
-`make demo` in a fresh clone, beside `pip install` alone.
+the pixels of one. `ray`: two workers beside one. `report`: a page about birds60, beside `prolip eval`.
+`fits`: a sweep of fits beside the same fits in a loop.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -27,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -42,7 +37,6 @@ from prolip.features import FeatureStore, extract, load_image
 from prolip.io.environment import cores
 from tasks import few_shot, photos
 
-PROJECT = Path(__file__).resolve().parents[1]
 PROLIP = [sys.executable, "-m", "prolip"]
 SETS = ("pets37", "dtd10", "clothing10")
 
@@ -252,51 +246,6 @@ def show_memory(data: Path, folder: Path) -> None:
         show(f"predict, six images of 13,300 x 13,300, {mode}", f"{memory:.0f} MB, {seconds:.0f} s", pixels)
 
 
-def show_threads(data: Path, folder: Path) -> None:
-    model, root = small_model(folder), data / "images" / "pets37" / "train"
-    program = (
-        "import sys, threading; from prolip import FewShotClassifier; from prolip.data import list_images\n"
-        "clf = FewShotClassifier.load(sys.argv[1], store=False); paths = list_images(sys.argv[2])[:200]\n"
-        "def work(): clf.predict(paths)\n"
-        "threads = [threading.Thread(target=work) for _ in range(int(sys.argv[3]))]\n"
-        "[t.start() for t in threads]; [t.join() for t in threads]"
-    )
-    used = {n: peak(sys.executable, "-c", program, model, root, n)[1] for n in (1, 8)}
-    show("memory of 8 threads", f"{used[8]:.0f} MB ({used[8] / used[1]:.2f})", f"one thread {used[1]:.0f} MB")
-
-
-@contextmanager
-def busy(count: int = 4) -> Iterator[None]:
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-
-
-def show_busy(data: Path, folder: Path) -> None:
-    """A fair share beside four processes: with t busy threads on c cores, a part t / (4 + t) of them."""
-    photos = data / "images" / "pets37"
-    commands = {
-        "fit": [*PROLIP, "fit", photos, "-o", folder / "fitted", "--no-store", "--force"],
-        "predict": [*PROLIP, "predict", folder / "fitted", photos / "test", "--no-store"],
-    }
-    for name, command in commands.items():
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        alone, _ = run(*command)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        with busy():
-            beside, _ = run(*command)
-        threads = max(1.0, used / alone)  # cores in use
-        fair = alone * threads / (cores() * threads / (4 + threads))
-        ratio = beside / max(fair, alone)
-        fair_share = f"alone {alone:.1f} s, a fair share {fair:.1f} s"
-        show(f"{name} among four busy processes", f"{beside:.1f} s ({ratio:.2f})", fair_share)
-
-
 def show_ray(data: Path, folder: Path) -> None:
     try:
         import ray
@@ -333,7 +282,7 @@ def show_report(data: Path, folder: Path) -> None:
 def show_fits(data: Path, folder: Path, seeds: int = 100) -> None:
     """Fits of 10 classes x 16 images by `bench run`, and in a plain loop on one core."""
     command = [*PROLIP, "bench", "run", "validation_free", "--data", data / "images", "--datasets", "dtd10"]
-    command += ["--methods", "prolip", "--shots", "16", "--views", "1", "--results", folder / "fits.sqlite"]
+    command += ["--line", "prolip", "--shots", "16", "--views", "1", "--results", folder / "fits.sqlite"]
     run(*command, "--seeds", "1")  # encodes the images
     seconds, _ = run(*command, "--seeds", f"2-{seeds + 1}")
     task = photos(data, "dtd10")[0].subset(few_shot(photos(data, "dtd10")[0].y, 16, 1))
@@ -342,21 +291,9 @@ def show_fits(data: Path, folder: Path, seeds: int = 100) -> None:
     show(f"bench run, {seeds} fits on {cores()} cores", measured, f"a loop {60 * looped:.0f}")
 
 
-def show_setup(data: Path, folder: Path) -> None:
-    clone = folder / "clone"
-    run("git", "clone", "--quiet", PROJECT, clone)
-    seconds, _ = run("make", "demo", cwd=clone)
-    used = sum(path.lstat().st_blocks * 512 for path in clone.rglob("*")) / 1e6
-    run(sys.executable, "-m", "venv", folder / "plain")
-    bare, _ = run(folder / "plain" / "bin" / "pip", "install", "--quiet", clone)
-    show("make demo in a fresh clone", f"{seconds:.0f} s, {used:.0f} MB", f"pip install alone {bare:.0f} s")
-
-
 PARTS = {
-    "photos": show_photos, "large": show_large, "start": show_start,
-    "again": show_again, "many": show_many, "memory": show_memory, "threads": show_threads, "busy": show_busy,
-    "ray": show_ray, "report": show_report, "fits": show_fits,
-    "setup": show_setup,
+    "photos": show_photos, "large": show_large, "start": show_start, "again": show_again, "many": show_many,
+    "memory": show_memory, "ray": show_ray, "report": show_report, "fits": show_fits,
 }  # fmt: skip
 
 
