@@ -306,45 +306,48 @@ def searched(numbers: Numbers, keys: Array) -> tuple[float, float]:
 
 def prolip_and_task_res(problem: Problem) -> Pair:
     """The authors' sum: Adam at 1e-4 on W and R, logits s normalize(x W) T' + 0.1 s f R'."""
-    numbers, w0 = Numbers(problem), problem.task.linear.weight.astype(np.float64)
-    bias = numbers.v - numbers.rows @ w0
+    numbers = Numbers(problem)
 
-    def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
-        w, r = parameters
-        v = numbers.rows[rows] @ w + bias[rows]
-        logits = numbers.s * unit(v) @ numbers.t.T + 0.1 * numbers.s * numbers.f[rows] @ r.T
-        value, slope = cross_entropy(logits, numbers.y[rows])
-        by_w = numbers.rows[rows].T @ through_unit(v, numbers.s * slope @ numbers.t)
-        step = w - w0
-        by_r = 0.1 * numbers.s * slope.T @ numbers.f[rows]
-        return value + float((step**2).sum()) / numbers.shots, [by_w + 2 / numbers.shots * step, by_r]
+    def bias(f: Array, r: Array) -> tuple[Array, Callable[[Array], Array]]:
+        return 0.1 * numbers.s * f @ r.T, lambda slope: 0.1 * numbers.s * slope.T @ f
 
-    w, r = adam(loss, [w0, np.zeros_like(numbers.t)], full_batches(numbers, 1e-4))
-    v = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
-    theirs = numbers.s * (unit(v) @ numbers.t.T + 0.1 * numbers.test @ r.T)
+    theirs = prolip_and(numbers, bias, np.zeros_like(numbers.t), decay=0.0)
     return ours(problem, "prolip+task_res", solver="adam"), theirs
 
 
 def prolip_and_tip_adapter_f(problem: Problem) -> Pair:
     """The authors' sum: AdamW on W and the keys, the cache's queries those of the frozen model."""
-    numbers, w0 = Numbers(problem), problem.task.linear.weight.astype(np.float64)
-    bias = numbers.v - numbers.rows @ w0
+    numbers = Numbers(problem)
     keys, values = cache_of(numbers)
 
+    def bias(f: Array, k: Array) -> tuple[Array, Callable[[Array], Array]]:
+        near = np.exp(-(1 - f @ k.T))
+        return near @ values, lambda slope: (near * (slope @ values.T)).T @ f
+
+    return ours(problem, "prolip+tip_adapter_f", solver="adam"), prolip_and(numbers, bias, keys, decay=0.01)
+
+
+Bias = Callable[[Array, Array], tuple[Array, Callable[[Array], Array]]]  # logits of f, and their gradient
+
+
+def prolip_and(numbers: Numbers, bias: Bias, start: Array, decay: float) -> Array:
+    """Logits of the test images by W and a bias of the logits, trained together."""
+    w0, test = numbers.problem.task.linear.weight.astype(np.float64), numbers.problem.x.astype(np.float64)
+    fixed = numbers.v - numbers.rows @ w0
+
     def loss(parameters: Parameters, rows: Array) -> tuple[float, Parameters]:
-        w, k = parameters
-        v = numbers.rows[rows] @ w + bias[rows]
-        near = np.exp(-(1 - numbers.f[rows] @ k.T))
-        value, slope = cross_entropy(numbers.s * unit(v) @ numbers.t.T + near @ values, numbers.y[rows])
+        w, other = parameters
+        v = numbers.rows[rows] @ w + fixed[rows]
+        more, back = bias(numbers.f[rows], other)
+        value, slope = cross_entropy(numbers.s * unit(v) @ numbers.t.T + more, numbers.y[rows])
         by_w = numbers.rows[rows].T @ through_unit(v, numbers.s * slope @ numbers.t)
         step = w - w0
-        by_keys = (near * (slope @ values.T)).T @ numbers.f[rows]
-        return value + float((step**2).sum()) / numbers.shots, [by_w + 2 / numbers.shots * step, by_keys]
+        value += float((step**2).sum()) / numbers.shots
+        return value, [by_w + 2 / numbers.shots * step, back(slope)]
 
-    w, k = adam(loss, [w0, keys], full_batches(numbers, 1e-4), decay=0.01)
-    v = problem.x.astype(np.float64) @ w + (numbers.embed(problem.x) - problem.x @ w0)
-    theirs = numbers.s * unit(v) @ numbers.t.T + np.exp(-(1 - numbers.test @ k.T)) @ values
-    return ours(problem, "prolip+tip_adapter_f", solver="adam"), theirs
+    w, other = adam(loss, [w0, start], full_batches(numbers, 1e-4), decay=decay)
+    v = numbers.embed(numbers.problem.x) + test @ (w - w0)
+    return numbers.s * unit(v) @ numbers.t.T + bias(numbers.test, other)[0]
 
 
 def test_time(problem: Problem) -> Pair:

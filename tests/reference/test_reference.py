@@ -131,13 +131,6 @@ def test_other_multipliers_of_clap_would_be_noticed(problems, monkeypatch):
     assert "logits" in line.beyond, line
 
 
-def test_features_in_float64_are_fitted_closer_to_the_minimum(problems):
-    clap = methods.create("clap")
-    quick, fine = (clap.fit(task).report for task in (problems[2].task, problems[2].wide().task))
-    assert fine["evaluations"] > quick["evaluations"]
-    assert fine["objective"] < quick["objective"]
-
-
 def test_the_table_is_printed_and_fails_where_a_line_is_too_far(capsys, monkeypatch):
     near, far = (Line("here", "a formula", {"logits": apart, "points": 0.0}, 1.0) for apart in (0.001, 0.2))
     for lines, code in (([near], 0), ([near, far], 1)):

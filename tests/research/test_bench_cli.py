@@ -90,13 +90,6 @@ def test_published_figures_are_listed_with_their_programs(prolip):
     assert prolip("bench", "published", "--format", "markdown")[1].startswith("| experiment |")
 
 
-def test_against_a_line(prolip, ran):
-    table = ("bench", "table", "validation_free", "--results", ran, "--against")
-    assert "against Zero-shot" in prolip(*table, "zero_shot")[1]
-    code, _, err = prolip(*table, "zero")
-    assert (code, "did you mean 'zero_shot'?" in err) == (2, True)
-
-
 def test_run_then_plot(prolip, ran, tmp_path):
     pytest.importorskip("matplotlib")
     assert prolip("bench", "plot", "validation_free", "--results", ran, "-o", tmp_path / "p.svg")[0] == 0
