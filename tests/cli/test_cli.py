@@ -16,6 +16,8 @@ from odd_lines import commands
 from pictures import COLOURS, blotch
 from prolip import methods, solvers
 from prolip.cli import console, root
+from prolip.cli.options import spell
+from prolip.core.errors import Parameter, UsageError
 
 RUN = [sys.executable, "-c", "from prolip.cli import main; main()"]
 
@@ -179,6 +181,17 @@ def test_images_to_predict_may_be_damaged_but_not_all(prolip, photos, tmp_path, 
         code, out, err = prolip(*command)
         assert (code, out) == (1, "")
         assert "none of the 4 images can be read" in err
+
+
+def test_parameters_in_messages_are_written_as_the_options_of_the_command():
+    fit, error = commands()[("fit",)], UsageError("use ", Parameter("force", True))
+    for name, value, written in (
+        ("force", True, "--force"), ("calibrate", False, "--no-calibrate"), ("skip_bad", True, "--skip"),
+        ("images_dir", "X", "--images-dir X"), ("download", True, "--download"),
+    ):  # fmt: skip
+        assert spell(fit, Parameter(name, value)) == written
+    assert spell(commands()[("predict",)], Parameter("download", True)) == "`prolip models get`"
+    assert str(error) == "use force=True"
 
 
 def test_methods_are_listed_and_show_the_options_that_a_fit_takes(prolip):

@@ -21,7 +21,7 @@ from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
 from prolip.core import Fitted, UsageError
 from prolip.core.arguments import as_path
 from prolip.core.arrays import Array, softmax
-from prolip.core.errors import NotFittedError
+from prolip.core.errors import NotFittedError, Parameter
 from prolip.data import ImageSet
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device
@@ -316,8 +316,7 @@ class FewShotClassifier(Parameters):
             own = self.saved_[1] if self.saved_ and self.saved_[0] == place else None
             if own is None and manifest_checksum(place) is not None:
                 raise UsageError(
-                    f"{path} has a model: name another folder, or replace it with --force "
-                    "(in Python force=True)"
+                    f"{path} has a model: name another folder, or replace it with ", Parameter("force", True)
                 )
         saving.save(self._model(), path, support=support, replaced=own)
         self.saved_ = place, manifest_checksum(place)

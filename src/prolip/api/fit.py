@@ -21,6 +21,7 @@ from prolip.api.recipe import Recipe
 from prolip.core import Projected, UsageError
 from prolip.core.arguments import as_text
 from prolip.core.arrays import Array
+from prolip.core.errors import Parameter
 from prolip.data import ImageSet, sample_few_shot, warn_of_short_classes
 from prolip.data.imageset import normalize_name
 from prolip.encoders import Encoder
@@ -52,7 +53,8 @@ def fit_images(
     """
     if unlabelled is not None and not recipe.calibrate:
         raise UsageError(
-            "unlabelled images cannot be used with --no-calibrate: held-out images say whether they help"
+            "held-out images say whether unlabelled ones help: they cannot be used with ",
+            Parameter("calibrate", False),
         )
     support = read_support(encoder, images, recipe, reading, progress)
     model = fit_support(encoder, recipe, images.classes, support, training)

@@ -14,7 +14,7 @@ from prolip.api.model import AdaptedModel
 from prolip.api.save import describe, save
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.core.arguments import as_text
-from prolip.core.errors import first_line
+from prolip.core.errors import Parameter, first_line
 from prolip.encoders.hub import quiet
 from prolip.export.card import model_card
 from prolip.export.saved import CARD, CONFIG
@@ -44,7 +44,8 @@ def push(model: AdaptedModel, name: str, private: bool, support: bool, force: bo
         if (files := files - {".gitattributes"}) and not force:
             raise UsageError(
                 f"{repository} has files already ({min(files)}, ...): name another, or replace "
-                "the model in it with --force (in Python force=True)"
+                "the model in it with ",
+                Parameter("force", True),
             )
         save(model, folder, support=support)
         card = model_card(describe(model), {CONFIG}, repository.partition("/")[2], repository)

@@ -82,11 +82,11 @@ class Option(click.Option):
 
 
 class _WithErrors(click.Command):
-    """A command whose errors are those of click."""
+    """A command whose errors name options as the command has them."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
-        from prolip.core.errors import ProlipError, UsageError
+        from prolip.core.errors import Parameter, ProlipError, UsageError
 
         try:
             return super().invoke(ctx)
@@ -94,7 +94,8 @@ class _WithErrors(click.Command):
             raise click.Abort from error
         except ProlipError as error:
             kind = click.UsageError if isinstance(error, UsageError) else click.ClickException
-            raise kind(str(error)) from error
+            parts = (spell(self, part) if isinstance(part, Parameter) else str(part) for part in error.args)
+            raise kind("".join(parts)) from error
 
 
 class Command(_WithErrors):
@@ -203,6 +204,17 @@ def json_flag() -> click.Option:
 def _set_output(ctx: click.Context, param: click.Parameter, given: bool) -> None:
     if given:
         OUTPUT.set(replace(OUTPUT.get(), **{str(param.name): True}))
+
+
+def spell(command: click.Command, parameter: Any) -> str:
+    """Return a parameter in a message as the option of a command; as in Python if the command has none."""
+    options = {option.name: option.opts[-1] for option in command.params if isinstance(option, click.Option)}
+    name, value = parameter.name, parameter.value
+    if value is False and f"no_{name}" in options:
+        return options[f"no_{name}"]
+    if name in options:
+        return options[name] if value is True else f"{options[name]} {value}"
+    return "`prolip models get`" if name == "download" else str(parameter)
 
 
 # Options that several commands share

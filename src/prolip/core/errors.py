@@ -6,13 +6,28 @@ exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 
 import difflib
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter with a value, as a part of a message; the command line prints its option instead."""
+
+    name: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value!r}"
+
+
 class ProlipError(Exception):
-    """The base of every error that a user can fix."""
+    """The base of every error that a user can fix; its arguments are the parts of the message."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
 
 
 class UsageError(ProlipError):

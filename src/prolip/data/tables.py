@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, Parameter
 from prolip.data.folders import PARENT, split_of
 from prolip.data.imageset import LazyImage, normalize_name
 from prolip.io.reading import read_bytes, reading
@@ -97,10 +97,13 @@ class TableOptions:
             elif required.get(kind):
                 missing[f"{kind}s ({', '.join(keys)})"] = "group_by" if kind == "group" else f"{kind}_column"
         if missing:
-            flags = " and ".join(f"--{name.replace('_', '-')}" for name in missing.values())
+            parameters: list[Any] = [
+                part for name in missing.values() for part in (" and ", Parameter(name, "..."))
+            ]
             raise InputError(
                 f"{table.place}: no column of {' and of '.join(missing)}, only {', '.join(present)[:200]}: "
-                f"rename one, or name it with {flags} (in Python {', '.join(missing.values())})"
+                "rename one, or name it with ",
+                *parameters[1:],
             )
         return columns
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from prolip.core.errors import ModelError, ProlipError, UsageError, first_line
+from prolip.core.errors import ModelError, Parameter, ProlipError, UsageError, first_line
 from prolip.encoders.onnx_files import choose_files, split_precision
 from prolip.io.files import cache_dir, file_state, sha256_file
 from prolip.io.reading import ReadError, read_json
@@ -77,8 +77,8 @@ class DownloadRequiredError(ModelError):
         size = f"about {source.megabytes} MB" if source.megabytes else "size unknown"
         licence = f", licence {source.licence}" if source.licence else ""
         super().__init__(
-            f"{name} is not on this machine ({size}{licence}): download it with `prolip models get` "
-            "(in Python download=True)"
+            f"{name} is not on this machine ({size}{licence}): download it with ",
+            Parameter("download", True),
         )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from prolip.core.arrays import Array, to_torch
-from prolip.core.errors import ModelError, UsageError, first_line
+from prolip.core.errors import ModelError, Parameter, UsageError, first_line
 from prolip.encoders import load
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import cache_only, loading
@@ -50,7 +50,7 @@ def require_original(encoder: Encoder, library: str, weights: str | None = None)
     if name is None or name.partition(":")[0] != library:
         example = {"hf": "hf:ID-or-FOLDER", "open_clip": "open_clip:ARCH/TAG"}[library]
         raise UsageError(
-            f"name the model of {library} that {encoder.name} was made of, as in --weights {example}"
+            f"name the model of {library} that {encoder.name} was made of: ", Parameter("weights", example)
         )
     return name
 
@@ -72,7 +72,8 @@ def load_original(encoder: Encoder, library: str, weights: str | None = None) ->
             raise
         raise ModelError(
             f"a checkpoint of {encoder.name} needs the original weights, {name}, which are not on this "
-            f"machine ({first_line(error)}): download them with --weights {name}"
+            f"machine ({first_line(error)}): download them with ",
+            Parameter("weights", name),
         ) from error
     # Centre crops of the two libraries may be one pixel apart.
     if replace(original.preprocess, crop=encoder.preprocess.crop) != encoder.preprocess:

@@ -16,7 +16,7 @@ import numpy as np
 
 from prolip.core import Fitted, Head, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import ModelError, check_name
+from prolip.core.errors import ModelError, Parameter, check_name
 from prolip.encoders.base import Encoder
 from prolip.encoders.hub import cached_revision
 from prolip.export.card import model_card
@@ -185,5 +185,6 @@ def check_request(path: Path, to: Sequence[str], force: bool) -> None:
     if inside and not force:
         raise UsageError(
             f"{path} holds files ({inside[0]}, ...): name a new folder, or replace "
-            "those of the same names with --force (in Python force=True)"
+            "those of the same names with ",
+            Parameter("force", True),
         )

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, Parameter
 from prolip.data.imageset import LazyImage
 from prolip.encoders.base import Encoder
 from prolip.encoders.preprocess import Preprocess
@@ -84,7 +84,9 @@ def extract(
         listed = "; ".join(f"{name}: {reason}" for name, reason in bad[:3])
         raise InputError(
             f"{len(bad)} of {len(images)} images cannot be read, more than {100 * skip_bad:.0f} %: repair or "
-            f"remove them, or skip them with --skip (in Python skip_bad=True): {listed}"
+            "remove them, or skip them with ",
+            Parameter("skip_bad", True),
+            f": {listed}",
         )
     features = job.features[:, kept] if bad else job.features
     hashes = [job.keys[index] for index in kept]

@@ -26,7 +26,7 @@ from pi_heif import register_heif_opener
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, Parameter
 from prolip.data.folders import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.encoders.preprocess import block_side
@@ -52,8 +52,8 @@ class ImageError(InputError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"cannot read image {name}: {reason}; repair or remove it, or skip it with --skip "
-            "(in Python skip_bad=True)"
+            f"cannot read image {name}: {reason}; repair or remove it, or skip it with ",
+            Parameter("skip_bad", True),
         )
         self.name = name
         self.reason = reason
