@@ -53,7 +53,10 @@ class Archive:
         ]
 
     def _load(self, image: Path | LazyImage) -> Any:
-        return image.load() if isinstance(image, LazyImage) else image
+        content = image.load() if isinstance(image, LazyImage) else image
+        if isinstance(content, Path) and not content.resolve().is_relative_to(self.folder):
+            raise ReadError(self.path, f"a table in it names {content}, which is outside of it")
+        return content
 
 
 def _unpack(path: Path, folder: Path) -> None:
