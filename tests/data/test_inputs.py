@@ -275,9 +275,9 @@ def test_splits_and_tables_in_an_archive(folder, expected, tmp_path):
     assert (pixels(images.images), labels(images)) == expected
     with zipfile.ZipFile(tmp_path / "lost.zip", "w") as archive:
         archive.writestr("metadata.csv", f"file_name,label\n{folder / 'red' / '0.png'},a\n")
-    (lost,) = list_images(tmp_path / "lost.zip")
+    lost = read_images(tmp_path / "lost.zip", min_classes=1)
     with pytest.raises(ImageError):
-        load_image(lost)
+        load_image(lost.images[0])
     with zipfile.ZipFile(tmp_path / "bare.zip", "w") as archive:
         archive.writestr("metadata.csv", "file_name,breed\n1.jpg,a\n")
     with pytest.raises(InputError, match=r"bare\.zip"):
