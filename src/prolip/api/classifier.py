@@ -19,9 +19,8 @@ from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions
 from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
 from prolip.core import Fitted, UsageError
-from prolip.core.arguments import as_path
 from prolip.core.arrays import Array, softmax
-from prolip.core.errors import NotFittedError, Parameter
+from prolip.core.errors import NotFittedError, Parameter, as_path
 from prolip.data import ImageSet
 from prolip.encoders import Encoder
 from prolip.encoders.base import check_device

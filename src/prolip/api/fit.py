@@ -19,9 +19,8 @@ from prolip.api.inputs import ReadOptions, encode, image_name, require_every_cla
 from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
 from prolip.core import Projected, UsageError
-from prolip.core.arguments import as_text
 from prolip.core.arrays import Array
-from prolip.core.errors import Parameter
+from prolip.core.errors import Parameter, as_text
 from prolip.data import ImageSet, sample_few_shot, warn_of_short_classes
 from prolip.data.imageset import normalize_name
 from prolip.encoders import Encoder

@@ -14,8 +14,8 @@ from typing import Any
 from PIL import Image
 
 from prolip.core import InputError, UsageError
-from prolip.core.arguments import as_path
 from prolip.core.arrays import to_python_scalar
+from prolip.core.errors import as_path
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.folders import refuse_url
 from prolip.data.imageset import is_negative, normalize_label

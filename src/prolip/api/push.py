@@ -13,8 +13,7 @@ from tempfile import TemporaryDirectory
 from prolip.api.model import AdaptedModel
 from prolip.api.save import describe, save
 from prolip.core import ModelError, ProlipError, UsageError
-from prolip.core.arguments import as_text
-from prolip.core.errors import Parameter, first_line
+from prolip.core.errors import Parameter, as_text, first_line
 from prolip.encoders.hub import quiet
 from prolip.export.card import model_card
 from prolip.export.saved import CARD, CONFIG

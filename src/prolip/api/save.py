@@ -15,9 +15,8 @@ from prolip import encoders, methods
 from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
 from prolip.core import HeldOutPredictions, ModelError, SavedModelError, Settings, Task, Text
-from prolip.core.arguments import as_path, is_json_of
 from prolip.core.arrays import Array
-from prolip.core.errors import first_line
+from prolip.core.errors import as_path, first_line, is_json_of
 from prolip.data.imageset import normalize_label
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence

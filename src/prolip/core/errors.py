@@ -1,13 +1,17 @@
-"""Errors that a user can act on.
+"""Errors that a user can act on, and checks of arguments and of JSON that raise them.
 
 Each says what was wrong, with the value, and what to do. The command line prints the message alone and
 exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 """
 
 import difflib
+import math
+import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 
 @dataclass(frozen=True)
@@ -79,3 +83,42 @@ def check_name(kind: str, name: Any, known: Collection[str]) -> None:
     """Reject a name that does not exist."""
     if name not in known:
         raise UnknownNameError(kind, str(name), known)
+
+
+def as_path(value: Any, name: str) -> Path:
+    """Return a path; an empty string, which `Path` takes for the working folder, is an error."""
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise UsageError(f"{name} must be a path ('.' is the working folder), got {value!r:.80}")
+    return Path(value)
+
+
+def as_text(value: Any, name: str) -> str:
+    """Return text that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name} must be text that is not empty, got {value!r:.80}")
+    return value
+
+
+def is_json_of(value: Any, hint: Any) -> bool:
+    """Whether a JSON value is of the type of a field; an integer is not negative.
+
+    Examples
+    --------
+    >>> is_json_of(["a {}."], tuple[str, ...]), is_json_of(True, int), is_json_of({"cat": 3}, dict[str, str])
+    (True, False, False)
+    """
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(is_json_of(value, part) for part in parts)
+    if kind is Literal:
+        return value in parts
+    if kind is Any or isinstance(value, bool):
+        return kind in (Any, bool)
+    if kind in (int, float):
+        limit = 2**63 if kind is int else math.inf
+        return isinstance(value, (int, kind)) and (0 if kind is int else -limit) <= value < limit
+    if kind in (tuple, dict) and parts:
+        values = value.values() if isinstance(value, dict) else value
+        right = isinstance(value, dict if kind is dict else list)
+        return right and all(is_json_of(each, parts[kind is dict]) for each in values)
+    return isinstance(value, kind)

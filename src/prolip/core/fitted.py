@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 
-from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array, Tensors, as_features, read_only, softmax, unit_rows
-from prolip.core.errors import InputError, SavedModelError, UsageError
+from prolip.core.errors import InputError, SavedModelError, UsageError, is_json_of
 from prolip.core.head import Head
 from prolip.core.task import Text
 

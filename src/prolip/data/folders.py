@@ -13,8 +13,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from prolip.core.arguments import as_path
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError, UsageError, as_path
 from prolip.data.imageset import ImageSet
 from prolip.io.reading import Source, reading
 

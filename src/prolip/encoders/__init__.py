@@ -10,8 +10,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from prolip.core.arguments import as_text
-from prolip.core.errors import ModelError, UnknownNameError
+from prolip.core.errors import ModelError, UnknownNameError, as_text
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import (

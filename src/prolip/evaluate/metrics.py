@@ -12,9 +12,8 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from prolip.core.arguments import is_json_of
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, is_json_of
 
 MIN_IMAGES, MAX_INTERVAL = 10, 0.4  # for an accuracy that says something about new images
 LEARNING_POWER, POWER_DEVIATION = 1 / 3, 0.25

@@ -26,9 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from prolip.core.arguments import as_path
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError, ProlipError
+from prolip.core.errors import InputError, ProlipError, as_path
 from prolip.encoders.base import Encoder
 from prolip.io.files import cache_dir, file_state
 from prolip.io.sqlite import open_database

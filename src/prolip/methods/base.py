@@ -19,9 +19,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from prolip.core import Fitted, HeldOutPredictions, InputError, Projected, Settings, Task, UsageError
-from prolip.core.arguments import is_json_of
 from prolip.core.arrays import to_python_scalar
 from prolip.core.capabilities import Capability
+from prolip.core.errors import is_json_of
 from prolip.methods.selection import Splits, Tuning, cross_validate
 from prolip.solvers.threads import single_thread
 

@@ -18,9 +18,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 from prolip.core import Fitted, Head, SavedModelError, Settings, Text, UsageError
-from prolip.core.arguments import as_text
 from prolip.core.arrays import Tensors
-from prolip.core.errors import UnknownNameError, check_name
+from prolip.core.errors import UnknownNameError, as_text, check_name
 from prolip.core.fitted import KINDS
 from prolip.methods.base import REGISTERED, Method, check_type
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from prolip.core.arguments import as_text
-from prolip.core.errors import InputError
+from prolip.core.errors import InputError, as_text
 from prolip.data.folders import MissingSplitError, existing
 from prolip.data.imageset import ImageSet, clean_name
 from prolip.data.inputs import read_images
