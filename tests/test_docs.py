@@ -72,16 +72,6 @@ def test_links_lead_somewhere(page):
         assert re.match(r"https?://", target) or (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_a_page_is_short_and_its_code_is_fenced(page):
-    text = page.read_text(encoding="utf-8")
-    assert text.count("\n") <= (120 if page.name == "README.md" else 300)
-    assert not re.search(r"^[<>]{7} ", text, re.MULTILINE), "a merge conflict"
-    assert not re.search(r"\n\n    (?![-*\d ])\S", re.sub(r"```.*?```", "", text, flags=re.DOTALL)), (
-        "an indented block"
-    )
-
-
 def code_spans(page):
     """Inline code, and the lines of code blocks."""
     text = page.read_text(encoding="utf-8")

@@ -18,7 +18,3 @@ def test_a_notebook_runs(path):
     assert path.stat().st_size < 60_000
     again = [cell for cell in run(stored)["cells"] if cell["cell_type"] == "code"]
     assert [len(cell["outputs"]) for cell in again] == [len(cell["outputs"]) for cell in code]
-
-
-def test_there_are_notebooks():
-    assert len(PATHS) == 3

@@ -32,14 +32,6 @@ def test_nothing_is_written_outside_the_temporary_folder(write):
     sitecustomize.attempts.clear()
 
 
-def test_a_link_out_of_the_temporary_folder_is_not_followed(tmp_path):
-    (tmp_path / "link").symlink_to(CLONE / "left-by-a-test")
-    with pytest.raises(sitecustomize.SandboxError):
-        (tmp_path / "link").write_bytes(b"")
-    sitecustomize.attempts.clear()
-    (tmp_path / "link").unlink()
-
-
 def test_only_this_machine_can_be_called():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -58,10 +50,3 @@ def test_only_this_machine_can_be_called():
 def test_processes_that_a_test_starts_are_in_the_sandbox(attempt):
     done = subprocess.run([sys.executable, "-c", f"import socket; {attempt}"], capture_output=True, text=True)
     assert "SandboxError" in done.stderr
-
-
-def test_each_test_has_a_home_and_a_working_folder_of_its_own(world):
-    assert Path.home() == world / "home"
-    assert Path.cwd() == world / "work"
-    assert not list(Path.home().iterdir())
-    assert not list(Path.cwd().iterdir())

@@ -26,15 +26,3 @@ def test_every_dependency_is_tested_at_its_lowest_version():
     for name, version in minimum.items():
         assert version, f"{name} has no lower bound"
         assert re.fullmatch(rf"{re.escape(version)}(\.0)*", found[name]), name
-
-
-def test_what_workflows_and_pages_run_with_make_is_in_the_makefile():
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    workflows = [*(ROOT / ".github").rglob("*.yml"), *(ROOT / ".ci").glob("run")]  # which the sdist lacks
-    called = set()
-    for page in pages:
-        called |= set(re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
-    for workflow in workflows:
-        called |= set(re.findall(r"\bmake ([a-z-]+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE))
-    assert {"test", "dist", "verify"} <= called <= targets

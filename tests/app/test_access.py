@@ -53,9 +53,7 @@ def test_who_may_call(page, headers, status):
     assert page.raw("GET", "/api/project", headers=headers)[0] == status
 
 
-@pytest.mark.parametrize(
-    "foreign", ['prefs={"dark":true}', "theme=dark mode", "name=müller", "[odd]=1", "=;;= ; ,", '"=x', "x"]
-)
+@pytest.mark.parametrize("foreign", ['prefs={"dark":true}', "name=müller", "=;;= ; ,"])
 def test_a_session_begins_with_the_token_and_cookies_of_other_programs_do_not_end_it(page, foreign):
     for wrong in (b'{"token": "wrong"}', b'{"token": "\\ud800"}', b"{}"):
         assert page.raw("POST", "/api/session", wrong, {"Authorization": None})[0] == 401
@@ -190,17 +188,3 @@ def test_a_server_for_others_says_which_header_it_needs(tmp_path, colour_model, 
     colour_model.save(tmp_path / "colours")
     launch.serve([tmp_path / "colours"], "0.0.0.0", 0, say=started["said"].append, **options)
     assert ("Authorization: Bearer " in "".join(started["said"])) == (not options)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--model", ""], ["--token", ""], ["--host", ""], ["--host", " "], ["--model", "ofline"]]
-)
-def test_a_wrong_value_is_refused_before_anything_is_made(tmp_path, prolip, arguments):
-    with Project.open(tmp_path / "old"):
-        pass
-    for name in ("old", "new"):
-        code, _, error = prolip("app", tmp_path / name, "--no-browser", "--port", 0, *arguments)
-        assert code != 0, error
-        assert len(error.splitlines()) == 1, error
-    assert not (tmp_path / "new").exists()
-    assert Project.base_model(tmp_path / "old") == "offline"

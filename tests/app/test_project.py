@@ -124,19 +124,6 @@ def add(project, content=b"content", label=None, group=""):
     return image
 
 
-def test_a_project_comes_back_as_it_was(tmp_path):
-    with Project.open(tmp_path / "p") as project:
-        project.commit(lambda s: edits.add_class(s, "cat"))
-        image = add(project, label="1")
-        state = project.state
-    with Project.open(tmp_path / "p") as again:
-        assert again.state == state
-        assert again.revision == 2
-        assert again.image(image).read_bytes() == b"content"
-        assert again.undo().about == "added images"
-        assert not again.state.images
-
-
 def test_undo_takes_back_a_whole_drop_and_then_what_was_before(tmp_path):
     with Project.open(tmp_path / "p") as project:
         project.commit(lambda s: edits.add_class(s, "cat"))

@@ -105,26 +105,3 @@ def test_labels_of_predictions_count_once_they_are_confirmed(recorder):
         recorder.wait_until_trained()
         assert (image in recorder.trainer.trained.training.images) == trained
         assert (image in recorder.fits()[-1]["held_out"]) == trained
-
-
-def test_a_step_that_fails_once_is_reported_and_repeated(tmp_path, offline, monkeypatch):
-    real, events, done = trainer.training_figures, [], threading.Event()
-
-    def fails_once(*arguments):
-        if not events:
-            raise RuntimeError("no memory left")
-        return real(*arguments)
-
-    def publish(event):
-        events.append(event)
-        if event["type"] == "figures":
-            done.set()
-
-    monkeypatch.setattr(trainer, "RETRY_PAUSE", 0.01)
-    with Project.open(tmp_path / "p") as project:
-        training = trainer.Trainer(project, offline, publish)
-        monkeypatch.setattr(trainer, "training_figures", fails_once)
-        training.start()
-        assert done.wait(30)
-        training.close()
-    assert events[0] == {"type": "trouble", "message": "RuntimeError: no memory left"}

@@ -84,18 +84,6 @@ def test_the_default_stays_unless_another_is_ahead_by_half_a_point_and_beyond_ch
     assert choose(default, [ahead, better])[0] is better
 
 
-def test_the_reason_says_what_is_given_up():
-    default = judged("prolip", 0.0, 0.0)
-    _, why = choose(default, [judged("gda", 0.1, 0.01, False)])
-    assert "+10.0 points" in why
-    assert "other classes cannot be added" in why
-    for gap in (0.01, -0.01):
-        assert (
-            f"nearest is gda on offline, {100 * gap:+.1f} points"
-            in choose(default, [judged("gda", gap, 0.01)])[1]
-        )
-
-
 def test_one_image_of_each_class_cannot_be_compared():
     with pytest.raises(InputError):
         compare_on(make_task(shots=1))

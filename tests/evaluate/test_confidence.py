@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from feature_models import fit_features
-from pictures import blotch
-from prolip import FewShotClassifier, methods
+from prolip import methods
 from prolip.api.evaluate import evaluate_features
 from prolip.core import Head, Task, Text, UsageError
 from prolip.core.arrays import cross_entropy, softmax
@@ -120,7 +119,7 @@ def test_errors_before_and_after_calibration_are_those_of_the_model_s_own_probab
     calibrated, plain = (fit_features(*training, method, calibrate=each) for each in (True, False))
     tested = task.linear(x)
     numbers = list(range(len(y)))
-    extraction = Extraction(tested[None], numbers, [bytes([i % 256]) for i in numbers], [], 0, 0.0)
+    extraction = Extraction(tested[None], numbers, [bytes([i % 256]) for i in numbers], [], 0)
     labelled = ImageSet(numbers, y.tolist(), list(calibrated.classes))
     with_temperature, without = (
         evaluate_features(model, labelled, extraction).figures for model in (calibrated, plain)
@@ -226,39 +225,6 @@ def test_a_class_without_images_refuses_nothing():
     strangers = np.random.default_rng(1).normal(size=(50, 24))
     answers = np.full(50, 4)
     assert not grown.reject(strangers, task.linear, answers).any()
-
-
-@pytest.fixture(scope="module")
-def red_green(offline):
-    clf = FewShotClassifier(offline, "prolip", options={"lam": 0.01}, store=False)
-    colours = {"red": (200, 40, 40), "green": (40, 180, 40)}
-    images = [blotch(colour, 10 * k + i) for k, colour in enumerate(colours.values()) for i in range(5)]
-    return clf.fit(images, ["red"] * 5 + ["green"] * 5)
-
-
-def test_predict_and_probabilities_never_disagree_and_reject_gives_none(red_green):
-    rng = np.random.default_rng(0)
-    stripes = [np.tile(rng.integers(0, 2, (1, 64, 1), np.uint8) * 255, (64, 1, 3)) for _ in range(3)]
-    images = [blotch((190, 50, 50), 99), *stripes]
-    probabilities = red_green.predict_proba(images)
-    named = [red_green.classes_[k] for k in probabilities.argmax(axis=1)]
-    assert red_green.predict(images).tolist() == named
-    answers = red_green.predict(images, reject=True)
-    assert answers[0] == "red"
-    assert answers.dtype == object
-    assert answers[1:].tolist() == [None, None, None]
-
-
-def test_calibration_survives_saving(red_green, offline, tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
-    red_green.save(tmp_path / "model")
-    back = FewShotClassifier.load(tmp_path / "model", store=False)
-    image = [blotch((190, 50, 50), 99)]
-    np.testing.assert_allclose(back.predict_proba(image), red_green.predict_proba(image), atol=1e-6)
-    assert back.confidence_.temperature == red_green.confidence_.temperature
-    assert back.predict(image, reject=True).tolist() == ["red"]
-    strict = {"reject": True, "false_reject": 0.5}
-    assert back.predict(image, **strict).tolist() == red_green.predict(image, **strict).tolist()
 
 
 def test_floor_is_what_chance_gives():

@@ -194,40 +194,6 @@ def test_images_of_one_class_alone_leave_the_model_as_it_is():
     assert len(held_out) == 0
 
 
-def test_one_image_per_class_does_not_spoil_texts_that_are_right():
-    for seed in range(5):
-        task = make_task(shots=1, noise=3.0, width=200, dim=64, scale=100.0, seed=seed)
-        fresh = make_task(shots=1, noise=3.0, width=200, dim=64, scale=100.0, seed=seed, views=9).x[1:]
-        right = [
-            ((fresh @ weight @ task.text.rows.T).argmax(axis=2) == task.y).mean()
-            for weight in (task.head.weight, Anchored().fit(task).head.weight)
-        ]
-        assert right[1] >= right[0] - 0.05
-
-
-def test_texts_that_say_nothing_are_left_behind():
-    task = make_task(shots=10, noise=1.0, width=30)
-    rng = np.random.default_rng(0)
-    strange = Task(task.x, task.y, rng.normal(size=task.text.rows.shape), task.head, task.scale)
-    fresh = make_task(shots=10, noise=1.0, width=30, views=2)
-    assert (Anchored().fit(strange).predict(fresh.x[1]) == fresh.y).mean() > 0.9
-
-
-def test_coordinates_that_are_large_for_no_reason_have_less_to_say():
-    """As those are that CLIP's embeddings have: the same accuracy as without them."""
-
-    def right(seed, size):
-        plain = make_task(shots=4, classes=8, width=200, dim=40, noise=3.0, views=2, seed=seed)
-        noise = size * np.random.default_rng(seed).normal(size=(2, plain.n, 3))
-        x, fresh = np.concatenate([plain.x, noise], axis=2)
-        head = Head(np.vstack([plain.head.weight, np.zeros((3, 40))]))
-        fitted = Anchored().fit(Task(x, plain.y, plain.text, head, plain.scale))
-        return (fitted.predict(fresh) == plain.y).mean()
-
-    large, small = (np.mean([right(seed, size) for seed in range(5)]) for size in (15, 0.1))
-    assert large > small - 0.1
-
-
 def test_the_order_of_images_does_not_matter():
     task = make_task(noise=2.0)
     order = np.random.default_rng(5).permutation(task.n)
@@ -252,14 +218,6 @@ def test_rescaled_features_are_the_same_problem(factor):
     assert second.report["lam"] == first.report["lam"]
     assert second.report["text_weight"] == pytest.approx(first.report["text_weight"], rel=1e-3)
     np.testing.assert_allclose(second.logits(rescaled.x[0]), first.logits(task.x[0]), atol=0.05)
-
-
-def test_the_fit_stays_within_the_span_of_the_texts():
-    task = make_task()
-    change = Anchored().fit(task).head.weight - task.head.weight
-    inside = np.linalg.qr(task.text.rows.T)[0]
-    outside = change - change @ inside @ inside.T
-    assert np.linalg.norm(outside) < 1e-4 * np.linalg.norm(change)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from prolip.core import InputError, SavedModelError, UsageError
 from prolip.core.errors import UnknownNameError
 from prolip.io.onnx_graph import Graph
 from prolip.methods.base import OptionError, Shape
-from prolip.methods.task_res import raw_texts
 from saving import restored
 
 ON_FEATURES = [
@@ -190,8 +189,6 @@ def test_a_damaged_file_is_refused_with_a_sentence(name):
                 restored(fitted, fitted.tensors(), task.head, task.text, damaged)
 
 
-SEARCHED = {"lam": 0.2, "C": 3.0, "alpha": 0.5, "beta": 1.0}  # what there is to choose, and a value for it
-BEST_EPOCH = {"lp_plus_plus", "tip_adapter_f", "tip_adapter_f_star"}
 NOTHING = {
     "zero_shot",
     "anchored",
@@ -217,20 +214,6 @@ def test_a_validation_set_is_used(name):
         return
     assert method.uses_validation()
     assert len({method.fit(task, validation=each).logits(task.x[0]).tobytes() for each in sets}) > 1
-
-
-@pytest.mark.parametrize("name", [name for name in ON_FEATURES if name not in NOTHING])
-def test_with_nothing_left_to_choose_a_validation_set_is_refused(name):
-    settled = {
-        term: {o: value for o, value in SEARCHED.items() if o in methods.options(term)}
-        for term in name.split("+")
-    }
-    method = methods.create(name, **({"terms": settled} if "+" in name else settled[name]))
-    if name in BEST_EPOCH:
-        assert method.uses_validation()
-        return
-    with pytest.raises(UsageError):
-        method.fit(problem(), validation=problem(seed=5))
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
@@ -277,33 +260,6 @@ def test_an_onnx_graph_gives_the_same_logits(name, residual):
 # One by one
 
 
-def test_linear_probe_on_the_features_before_the_projection():
-    task = problem()
-    f, y = unit(task.x[0].astype(float)), task.y
-
-    def loss(both):
-        weight, bias = both[:, :-1], both[:, -1]
-        return 12 * 3.0 * cross_entropy(f @ weight.T + bias, y) + np.square(weight).sum() / 2
-
-    ours = create("linear_probe", C=3.0, features="pre").fit(task)
-    assert close(ours.weight, minimise(loss, (3, 9))[:, :-1], atol=0.02)
-    assert ours.report["parameters"] == 3 * 8
-
-
-def test_clap_knows_the_length_of_texts_or_takes_a_tenth_of_the_scale():
-    task = problem()
-    alone = Task(task.x, task.y, task.text.rows, task.head, task.scale)
-    assert close(raw_texts(alone), 2.0 * task.text.rows, atol=1e-6)
-    assert close(raw_texts(task), task.text.projection(task.text.features).mean(axis=0), atol=1e-6)
-
-
-def test_prolip_text_says_what_a_task_lacks():
-    task = problem()
-    bare = Task(task.x, task.y, task.text.rows, task.head)
-    with pytest.raises(InputError):
-        create("prolip_text", lam=1.0).fit(bare)
-
-
 # Zero training, or an infinite pull, is zero-shot
 
 
@@ -340,14 +296,11 @@ def test_zero_shot_comes_back(name, options):
         ("linear_probe", {"C": -1}, OptionError, {"option": "C"}),
         ("task_res", {"lam": "1/n"}, UsageError, {}),
         ("task_res", {"solver": "newton"}, OptionError, {"option": "solver"}),
-        ("prolip_text", {"solver": "sgd"}, OptionError, {"option": "solver"}),
         ("clip_adapter", {"alpha": 2}, OptionError, {"option": "alpha"}),
-        ("gda", {"alpha": "best"}, OptionError, {"option": "alpha"}),
         ("lp_plus_plus", {"epochs": "many"}, OptionError, {"option": "epochs"}),
         ("prolip+gda", {}, UsageError, {}),
         ("prolip+prolip", {}, UsageError, {}),
         ("prolip+nothing", {}, UnknownNameError, {"kind": "method", "name": "nothing"}),
-        ("prolip+rla", {"solver": "sgd"}, OptionError, {"option": "solver"}),
     ],
 )
 def test_wrong_names_and_options_are_refused(name, options, error, attributes):

@@ -169,13 +169,6 @@ def test_a_validation_set_of_other_classes_is_refused():
         methods.create("gda").fit(problem(), validation=problem(classes=4))
 
 
-def test_lam_comes_from_the_support_set():
-    task = problem(shots=5, noise=0.2, seed=3)  # zero-shot is wrong: a strong pull cannot win
-    info = methods.create("cross_modal").fit(task).report
-    assert info["search"]["values"][0] == "10/N"
-    assert info["lam"] < 10 / 5
-
-
 # Solvers that methods share
 
 

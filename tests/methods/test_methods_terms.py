@@ -71,22 +71,6 @@ def test_gradients_are_those_of_differences(name, exact, shots, classes, views, 
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("task_res", {"normalise": False}),
-        ("prolip_text", {"per_template": False}),
-        ("clip_adapter", {"reduction": 1}),
-    ],
-)
-def test_other_options_have_their_gradients(name, options):
-    task = problem(dtype=np.float64)
-    total = Sum(task, [build(name, task, False, **options)])
-    parameters = near_the_start(total.terms[0])
-    found, direction = along(lambda p: total.loss(p)[0], parameters)
-    assert inner(total.loss(parameters)[1], direction) == pytest.approx(found, rel=1e-5)
-
-
-@pytest.mark.parametrize(
     "names", ["prolip task_res", "rla tip_adapter_f clip_adapter", "prolip_text clap tip_adapter"]
 )
 def test_a_sum_has_the_gradient_of_its_loss(names):
