@@ -19,7 +19,7 @@ from robustness.kills import Kills, Tally, at_once_trials, full_disk_trials, kil
 from robustness.process import share_encoder
 
 KINDS = ("kills", "once", "disk")
-QUICK = ["overwrite", "predict csv", "export over"]
+QUICK = ["overwrite", "predict", "export over"]
 MEMORY = Path("/dev/shm")  # where trials are made, if it exists: nothing waits for a disk
 FAULTS = ("traceback", "hang", "lost or doubled", "silent change", "failure")
 

@@ -94,8 +94,6 @@ class Checks:
                 self._folder("export onnx", "out"), (0, 2)),
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
                 self._folder("export over", "export")),
-            Job("embed", ("embed", "model", "photos", "more", "-o", "rows.npz"),
-                self._arrays("embed", "rows.npz")),
         ]  # fmt: skip
 
     def first_run(self, job: Job, folder: Path) -> list[str]:
@@ -148,15 +146,6 @@ class Checks:
                 yield f"{name} has half a file"
             if old:
                 yield from _notes(folder / name)
-
-        return check
-
-    def _arrays(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
-        def check(folder: Path, done: bool) -> Iterator[str]:
-            path = folder / name
-            found = {key: x.tobytes() for key, x in np.load(path).items()} if path.exists() else None
-            if found != self._undisturbed(job, found) if done else found not in (None, self.whole[job]):
-                yield f"{name} has half its arrays"
 
         return check
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from prolip.core.errors import InputError
 from prolip.io.files import readable
 
@@ -132,8 +134,8 @@ class ImageSet:
         """Return a number for each group, for each image; None without groups."""
         if self.groups is None:
             return None
-        number = {name: k for k, name in enumerate(sorted(set(self.groups)))}
-        return [number[name] for name in self.groups]
+        numbers: list[int] = np.unique(self.groups, return_inverse=True)[1].tolist()
+        return numbers
 
     def subset(self, indices: Sequence[int]) -> ImageSet:
         """Return these images, in this order, with the same classes."""

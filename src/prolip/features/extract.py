@@ -30,6 +30,8 @@ from prolip.features.store import FeatureStore
 from prolip.io.environment import cores
 from prolip.io.progress import Progress
 
+_LOOKED_UP = 1000  # images that are looked up in the store at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
@@ -124,28 +126,25 @@ class _Job:
     def run(self, skip_bad: bool, progress: Progress) -> None:
         """Take what is stored, load the rest in threads, and encode each batch while the next is loaded."""
         total = len(self.images)
-        if self.space is not None:
-            for index, (key, rows) in self.space.of_files(self.images, self.views).items():
-                self.keys[index], self.features[:, index] = key, rows
-            progress(len(self.keys), total)
+        for start in range(0, total, _LOOKED_UP):
+            if self.space is not None:
+                some = self.images[start : start + _LOOKED_UP]
+                for index, (key, rows) in self.space.of_files(some, self.views).items():
+                    self.keys[start + index], self.features[:, start + index] = key, rows
+                progress(len(self.keys), total)
         left = [index for index in range(total) if index not in self.keys]
         size = -(-self.encoder.batch_size // len(self.views))
         batches = [left[start : start + size] for start in range(0, len(left), size)]
-        with ThreadPoolExecutor(min(16, max(2, cores())), thread_name_prefix="prolip-load") as pool:
+        pool = ThreadPoolExecutor(min(16, max(2, cores())), thread_name_prefix="prolip-load")
+        try:
             loading = pool.map(self._load, left[:size])
             for batch, following in zip(batches, [*batches[1:], []], strict=False):
                 outcomes = list(loading)
                 loading = pool.map(self._load, following)
-                loaded = {}
-                for index, outcome in zip(batch, outcomes, strict=True):
-                    if isinstance(outcome, _Loaded):
-                        loaded[index] = outcome
-                    elif skip_bad:
-                        self.bad[index] = outcome
-                    else:
-                        raise outcome
-                self._receive(loaded)
+                self._receive(dict(zip(batch, outcomes, strict=True)), skip_bad)
                 progress(len(self.keys) + len(self.bad), total)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _name(self, index: int) -> str:
         image = self.images[index]
@@ -168,10 +167,15 @@ class _Job:
         except ImageError as bad:
             return bad
 
-    def _receive(self, loaded: dict[int, _Loaded]) -> None:
+    def _receive(self, loaded: dict[int, _Loaded | ImageError], skip_bad: bool) -> None:
         """Take the rows of loaded images, encode their pixels, and write the new rows."""
         read, waiting = [], []
         for index, image in loaded.items():
+            if isinstance(image, ImageError):
+                if not skip_bad:
+                    raise image
+                self.bad[index] = image
+                continue
             self.keys[index] = image.key
             if image.state is not None:
                 read.append((os.fspath(self.images[index]), image.state, image.key))
