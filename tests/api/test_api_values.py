@@ -3,14 +3,11 @@
 import copy
 import sys
 
-import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier, UsageError
 from prolip.api.check import NEAR_COPY, TRAIN_AND_TEST
-from prolip.api.classifier import TrainingImagesWarning
-from prolip.api.grow import rename_classes
 
 NEW = {name: [blotch(c, 600 + 10 * k + i) for i in range(4)] for k, (name, c) in enumerate(COLOURS.items())}
 
@@ -18,16 +15,6 @@ NEW = {name: [blotch(c, 600 + 10 * k + i) for i in range(4)] for k, (name, c) in
 @pytest.fixture
 def clf(colour_model):
     return copy.copy(colour_model)
-
-
-def test_classes_are_renamed_in_place(clf):
-    model = clf.model_
-    assert clf.rename({"red": "crimson"}) is clf
-    assert clf.classes_.tolist() == ["blue", "green", "crimson"]
-    images = NEW["red"]
-    x = clf.features(images).features[0]
-    np.testing.assert_allclose(clf.predict_proba(images), model.probabilities(x), rtol=1e-4)
-    assert rename_classes(model, {"red": "crimson"}).classes == clf.model_.classes
 
 
 def test_a_report_has_figures_confusion_matrix_and_mistakes(clf):
@@ -46,14 +33,6 @@ def test_a_report_on_training_images_holds_them_out(clf):
     report = clf.report()
     assert report.held_out.all()
     assert report.figures.accuracy == clf.confidence_.figures.accuracy
-
-
-def test_a_report_warns_of_training_images_that_cannot_be_held_out(clf, photos, offline, tmp_path):
-    fitted = FewShotClassifier(offline, "prolip", options={"lam": 0.3}, store=False).fit(photos)
-    fitted.save(tmp_path / "m", support=False)
-    loaded = FewShotClassifier.load(tmp_path / "m", store=False)
-    with pytest.warns(TrainingImagesWarning):
-        loaded.report(photos / "train")
 
 
 @pytest.mark.parametrize("fitted", [True, False])

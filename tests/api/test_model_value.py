@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pictures import COLOURS, blotch
-from prolip import AdaptedModel, FewShotClassifier
-from prolip.api import save as keep
+from prolip import FewShotClassifier
 from prolip.api.grow import add_names
 from prolip.core import Head, InputError, ProlipError, UsageError
 from prolip.encoders import Encoder, Preprocess
@@ -97,16 +96,3 @@ def test_copies_and_pickles_answer_alike(colour_model):
     np.testing.assert_allclose(restored.predict_proba([RED]), expected, atol=1e-6)
     restored.add(names=["purple"])
     assert len(restored.classes_) == len(colour_model.classes_) + 1
-
-
-def test_a_saved_model_is_the_same_value(colour_model, tmp_path, offline, monkeypatch):
-    monkeypatch.setattr("prolip.encoders.load", lambda *_: offline)
-    model = colour_model.model_
-    keep.save(model, tmp_path / "model")
-    loaded = keep.load(tmp_path / "model")
-    assert isinstance(loaded, AdaptedModel)
-    assert loaded.recipe == model.recipe
-    assert loaded.fitted.settings == model.fitted.settings
-    assert (loaded.classes, loaded.support.hashes) == (model.classes, model.support.hashes)
-    x = model.support.task.x[0]
-    np.testing.assert_allclose(loaded.logits(x), model.logits(x), atol=1e-4)
