@@ -59,6 +59,12 @@ class AdaptedModel:
         size = f"{len(self.classes)} classes, {len(self.support.hashes)} images"
         return f"AdaptedModel({self.encoder.name}, {self.recipe.method}, {size})"
 
+    @property
+    def counts(self) -> list[int] | None:
+        """The number of training images of each class; None for a model without their features."""
+        task = self.support.task
+        return None if task is None else np.bincount(task.y, minlength=task.classes).tolist()
+
     def method(self) -> methods.Method:
         """Create the method; refuse to import a module that only a saved file names."""
         methods.get(self.recipe.method, from_file=True)

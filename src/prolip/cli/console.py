@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +145,12 @@ def table(title: str | None, columns: list[str], rows: list[list[str]], right: i
     for row in rows:
         drawn.add_row(*(Text(printable(cell)) for cell in row))
     console().print(drawn)
+
+
+def class_table(rows: Iterable[tuple[Any, int | None, float | None]], title: str | None = None) -> None:
+    """Print classes with their numbers of images and their accuracies."""
+    cells = [[str(name), "-" if n is None else str(n), percent(accuracy)] for name, n, accuracy in rows]
+    table(title, ["class", "images", "accuracy %"], cells)
 
 
 def report_skipped(bad: Sequence[tuple[str, str]]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.cli import options
 from prolip.cli.console import (
+    class_table,
     console,
     escape,
     interval,
@@ -51,8 +52,7 @@ def evaluate(saved: options.SavedModel, source: str, out: Path | None, tables: o
     if print_as_json(figures.to_json() | ({} if out is None else {"out": str(out)})):
         return
     columns = figures.classes or (), figures.counts or (), figures.per_class or ()
-    rows = [[str(name), str(n), percent(a)] for name, n, a in zip(*columns, strict=True) if n]
-    table(None, ["class", "images", "accuracy %"], rows)
+    class_table(row for row in zip(*columns, strict=True) if row[1])
     console().print(f"\n{_accuracy(figures)}, mean over classes {percent(figures.balanced_accuracy)} %")
     console().print(f"probabilities are {percent(figures.calibration_error)} points off on average")
     if figures.negatives:

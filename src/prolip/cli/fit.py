@@ -11,6 +11,7 @@ from prolip.api.recipe import OUTPUT as OUTPUT_GROUP
 from prolip.cli import options
 from prolip.cli.console import (
     OUTPUT,
+    class_table,
     console,
     escape,
     hint,
@@ -129,7 +130,8 @@ def fit(
         clf.fit(tables.labelled(source, "train"), unlabelled=pool)
     clf.save(out, support=not no_support, force=True)
     report_skipped(clf.skipped_)
-    counts = _counts(clf)
+    names = clf.model_.classes
+    counts = list(zip(names, clf.model_.counts or [0] * len(names), strict=True))
     if print_as_json(
         {
             **clf.info_,
@@ -150,14 +152,6 @@ def fit(
     else:
         hint(f"\nNext: {_next_step(clf, counts, source, out)}", soft_wrap=True)
     hint(f"Use:  {typed('predict', out, 'IMAGE...')}", soft_wrap=True)
-
-
-def _counts(clf: FewShotClassifier) -> Counts:
-    import numpy as np
-
-    task, classes = clf.model_.support.task, clf.model_.classes
-    counts = [0] * len(classes) if task is None else np.bincount(task.y, minlength=len(classes)).tolist()
-    return list(zip(classes, counts, strict=True))
 
 
 def _show(clf: FewShotClassifier, counts: Counts, out: Path) -> None:
@@ -188,11 +182,10 @@ def _show(clf: FewShotClassifier, counts: Counts, out: Path) -> None:
     if figures.learned_little:
         words += " That may be guessing: the model has learned little. Check the labels, or add images."
     hint(f"\n{words}\n")
-    columns = [name for name, _ in counts], [n for _, n in counts], figures.per_class or ()
-    known = [row for row in zip(*columns, strict=True) if row[2] is not None]
+    per_class = zip(counts, figures.per_class or (), strict=True)
+    known = [(name, n, accuracy) for (name, n), accuracy in per_class if accuracy is not None]
     worst = sorted(known, key=itemgetter(2))[:CLASSES_SHOWN]
-    rows = [[str(name), str(n), percent(accuracy)] for name, n, accuracy in worst]
-    table("held-out accuracy per class, the lowest first", ["class", "images", "accuracy %"], rows)
+    class_table(worst, "held-out accuracy per class, the lowest first")
 
 
 def _images(counts: Counts) -> str:

@@ -1,10 +1,10 @@
 """`prolip add`, `classes`, `curve` and `suggest`: a model that grows."""
 
 from pathlib import Path
-from typing import Any
 
 from prolip.cli import options
 from prolip.cli.console import (
+    class_table,
     console,
     percent,
     print_as_json,
@@ -68,8 +68,6 @@ def classes(saved: options.SavedModel, rename: tuple[str, ...], out: Path | None
     $ prolip classes my-model
     $ prolip classes my-model --rename "tabby=tabby cat"
     """
-    import numpy as np
-
     from prolip.core import UsageError
 
     if out is not None and not rename:
@@ -79,18 +77,14 @@ def classes(saved: options.SavedModel, rename: tuple[str, ...], out: Path | None
     clf = saved.load()
     if target is not None:
         saved.save(clf.rename(names), target)
-    model, task = clf.model_, clf.model_.support.task
-    unknown: list[Any] = [None] * len(model.classes)
-    counts = unknown if task is None else np.bincount(task.y, minlength=task.classes).tolist()
+    model = clf.model_
+    unknown = [None] * len(model.classes)
+    counts = model.counts or unknown
     found = {"classes": list(model.classes), "counts": counts, "held_out": model.confidence.report}
     if print_as_json(found if target is None else {**found, "out": str(target)}):
         return
     accuracy = model.confidence.figures.per_class or unknown
-    rows = [
-        [str(name), "-" if n is None else str(n), percent(a)]
-        for name, n, a in zip(model.classes, counts, accuracy, strict=True)
-    ]
-    table(None, ["class", "images", "held-out accuracy %"], rows)
+    class_table(zip(model.classes, counts, accuracy, strict=True), "held-out accuracy per class")
     if target is not None:
         say(f"saved to {target}; the prompts keep the old names, and no prediction changes")
 
