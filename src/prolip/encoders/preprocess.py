@@ -161,7 +161,8 @@ class Preprocess:
         rest = node("ReduceMax", node("Mod", old, blocks[:, None]), np.array([1]), keepdims=0)
         halve = node("And", large, node("Equal", rest, np.array(0)))
         halvings = node("ReduceSum", node("Cast", halve, to=7), keepdims=0)
-        x = node("Loop", halvings, "", x, body=_halve_to_onnx())
+        x = node("Loop", halvings, "", node("Cast", x, to=1), body=_halve_to_onnx())  # 1: float32
+        x = node("Cast", node("Round", x), to=2)  # once, without a bias, as JPEG decoders do; 2: uint8
         sides = node("Concat", np.array([1, 3]), new, axis=0)
         kind = _RESIZE[self.interpolation]
         x = node("Resize", x, "", "", sides, antialias=1, exclude_outside=1, **kind)
@@ -215,17 +216,13 @@ def block_side(size: tuple[int, int], sufficient: int) -> int:
 
 
 def _halve_to_onnx() -> Any:
-    """Return the body of a loop that replaces uint8 [1, 3, H, W] by the means of blocks of 2 x 2.
-
-    Halves are rounded to the even number: JPEG decoders, which `predict` uses, have no bias either.
-    """
+    """Return the body of a loop that replaces an image [1, 3, H, W] by the means of blocks of 2 x 2."""
     graph = Graph("halve")
     halves = np.array([1, 1, 0.5, 0.5])  # halfway between two pixels linear interpolation is their mean
-    mean = graph.node("Resize", graph.node("Cast", "image", to=1), "", halves, mode="linear")
-    graph.node("Cast", graph.node("Round", mean), to=2, output="half")  # 2: uint8
+    graph.node("Resize", "image", "", halves, mode="linear", output="half")
     graph.node("Identity", "go_on", output="goes_on")
-    inputs: Values = {"count": ("int64", ()), "go_on": ("bool", ()), "image": ("uint8", (1, 3, "h", "w"))}
-    return graph.to_proto(inputs, {"goes_on": ("bool", ()), "half": ("uint8", (1, 3, "rows", "columns"))})
+    inputs: Values = {"count": ("int64", ()), "go_on": ("bool", ()), "image": ("float32", (1, 3, "h", "w"))}
+    return graph.to_proto(inputs, {"goes_on": ("bool", ()), "half": ("float32", (1, 3, "rows", "columns"))})
 
 
 def _sides(size: int | dict[str, int | None], *bare: str) -> dict[str, int]:
