@@ -106,6 +106,11 @@ class ProLIPClassifier(ClassifierMixin, BaseEstimator):
         self.fitted_ = method.fit(Task(x, labels, text, head, self.scale))
         return self
 
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits [n, K]; of two classes [n], the second's minus the first's."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities [n, K]."""
         return softmax(self._logits(X))

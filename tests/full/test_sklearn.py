@@ -64,6 +64,13 @@ def test_with_texts_it_is_the_method_itself():
         assert clf.classes_.tolist() == ["cat", "dog", "owl"]
         fitted = methods.create("prolip", lam=0.01).fit(task)
         np.testing.assert_allclose(clf.predict_proba(x), fitted.proba(x), atol=1e-6)
+        np.testing.assert_allclose(clf.decision_function(x), fitted.logits(x), atol=1e-4)
+
+
+def test_the_decision_between_two_classes():
+    x, y = np.random.default_rng(0).normal(size=(8, 4)), np.repeat(["no", "yes"], 4)
+    clf = ProLIPClassifier().fit(x, y)
+    np.testing.assert_array_equal(clf.predict(x) == "yes", clf.decision_function(x) > 0)
 
 
 def test_what_does_not_fit_together_is_refused():

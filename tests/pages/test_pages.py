@@ -110,7 +110,7 @@ def test_a_column_sorts_the_classes(visit, report):
     assert rising == falling[::-1]
 
 
-def test_the_learning_curve_is_drawn(visit, tmp_path):
+def test_charts_are_drawn(visit, tmp_path):
     ahead = {"accuracy": 0.8, "low": 0.7, "high": 0.9}
     curve = {
         "points": [
@@ -120,11 +120,13 @@ def test_the_learning_curve_is_drawn(visit, tmp_path):
         "now": {"shots": 4, **ahead},
         "forecasts": [{"shots": 8, **ahead, "gain": 0.0}],
     }
-    path = tmp_path / "chart.html"
-    path.write_text(make_page("", "", [section("", chart("learningCurve", curve))]), encoding="utf-8")
+    charts = {"learningCurve": curve, "calibrationChart": [None, [3, 0.15, 0.1, 0.0, 0.5]]}
+    path = tmp_path / "charts.html"
+    sections = [section(kind, chart(kind, data)) for kind, data in charts.items()]
+    path.write_text(make_page("charts", "", sections), encoding="utf-8")
     page, _ = visit(path)
-    assert page.locator("svg.chart .mark").count() == 2
-    assert page.locator("svg.chart").bounding_box()["width"] > 200
+    assert page.locator("svg.chart").count() == 2
+    assert [page.locator(f'[data-chart="{kind}"] .mark').count() for kind in charts] == [2, 1]
     assert page.locator('[data-chart="learningCurve"] .band').count() == 1
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 

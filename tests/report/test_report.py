@@ -59,7 +59,7 @@ def test_a_page_about_test_images(prolip, saved, photos, tmp_path):
     assert len(data["images"]) == 12
     assert all(image["src"].startswith("data:image/jpeg;base64,") for image in data["images"])
     assert data["images"][0]["name"] == "blue/0.png"
-    for words in ("100.0\u00a0%", "balanced accuracy", "macro F1", "calibration error", "Learning curve",
+    for words in ("100.0\u00a0%", "balanced accuracy", "macro F1", "Calibration", "Learning curve",
                   "How it was made", "None of them is a training image", "offline"):  # fmt: skip
         assert words in body_of(page), words
     assert "http" not in body_of(page).replace("http-equiv", "")

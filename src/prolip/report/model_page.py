@@ -19,6 +19,7 @@ from prolip.report.thumbnails import thumbnails
 
 GALLERY = 24  # images
 PAIRS = 15  # of classes that are confused
+CALIBRATION_BINS = 10
 
 
 def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str, curve: Curve | str) -> str:
@@ -53,6 +54,7 @@ def model_page(model: AdaptedModel, labelled: Report, *, title: str, source: str
         _confusion(model, counts),
         _galleries(label_errors, mistakes[:GALLERY], has_images=labelled.images is not None),
         _classes(model, labelled, counts),
+        _calibration(found, p, labelled.y),
         _out_of_distribution(found, rejected),
         _learning_curve(curve),
         _skipped(labelled.skipped),
@@ -82,7 +84,7 @@ def _cards(found: Figures) -> Html:
             ("zero-shot accuracy", percent(found.zero_shot_accuracy), f"{gain:+.1f} points since"),
             ("balanced accuracy", percent(found.balanced_accuracy), "mean over classes"),
             ("macro F1", f"{found.macro_f1:.3f}", "mean over classes"),
-            ("calibration error", percent(found.calibration_error), f"of probabilities; {floor} by chance"),
+            ("calibration error", percent(found.calibration_error), f"{floor} by chance alone"),
             ("images", f"{found.images:,}", f"of {filled} classes"),
         ]
     )
@@ -142,6 +144,29 @@ def _classes(model: AdaptedModel, labelled: Report, counts: Array) -> Html:
     return section("Classes", table(["class", "training images", "images", *figures], rows, sortable=True))
 
 
+def calibration_bins(p: Array, y: Array) -> list[list[float] | None]:
+    """Bin predictions by probability: [count, mean probability, accuracy, 95 % interval] or None each."""
+    confidence, hits = p.max(axis=1), p.argmax(axis=1) == y
+    bin_of = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    bins: list[list[float] | None] = []
+    for chosen in (bin_of == k for k in range(CALIBRATION_BINS)):
+        n, right = int(chosen.sum()), float(hits[chosen].sum())
+        mean = float(confidence[chosen].mean()) if n else 0.0
+        bins.append([n, mean, right / n, *metrics.wilson(right, n)] if n else None)
+    return bins
+
+
+def _calibration(found: Figures, p: Array, y: Array) -> Html:
+    note = (
+        "Of the predictions with a probability of 80 %, 80 % should be correct: the dots then lie on the "
+        "dashed line. Whiskers are 95 % intervals, columns show how many predictions there are. The "
+        f"calibration error, by how much probabilities are off on average, is "
+        f"{percent(found.calibration_error)}; by chance alone, so many images show "
+        f"{percent(found.calibration_error_floor)}."
+    )
+    return section("Calibration", chart("calibrationChart", calibration_bins(p, y)), note=note)
+
+
 def _out_of_distribution(found: Figures, rejected: list[int]) -> Html:
     if found.rejected is None:
         return Html("")
@@ -179,7 +204,9 @@ def _facts(model: AdaptedModel) -> Html:
         "base model": encoder.name,
         "method": report.get("method"),
         "lam": None if lam is None else f"{lam:.4g}",
+        "trained parameters": f"{report['parameters']:,}" if report.get("parameters") else None,
         "training images": f"{report['images']:,} of {report['classes']} classes",
+        "views of each": report.get("views"),
         "prompts": ", ".join(model.recipe.prompts),
         "temperature": f"{model.confidence.temperature:.3g}",
         "seconds of the fit": f"{report['seconds']:.2f}" if "seconds" in report else None,

@@ -1,10 +1,10 @@
 // A report: everything shown comes from the page's own data.
-import { learningCurve } from "../static/charts.js";
+import { calibrationChart, learningCurve } from "../static/charts.js";
 import { h, percent, plural } from "../static/dom.js";
 import { ConfusionMatrix, cellTitle } from "../static/matrix.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const CHARTS = { learningCurve };
+const CHARTS = { calibrationChart, learningCurve };
 const SHOWN = 60; // images of a cell of the matrix
 
 // Text that may break after the marks that names are made of, but not inside a number.

@@ -73,7 +73,7 @@ def matrix() -> Html:
 
 
 def chart(kind: str, data: Any) -> Html:
-    """Show a chart of `static/charts.js`."""
+    """Show a chart of `static/charts.js`: learningCurve or calibrationChart."""
     return tag("div", data_chart=kind, data_values=json.dumps(data))
 
 

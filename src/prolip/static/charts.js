@@ -119,3 +119,39 @@ export function learningCurve({ points, now, forecasts }) {
     ]),
   ]);
 }
+
+// Accuracy against confidence in bins of [count, confidence, accuracy, low, high], null for an empty one.
+export function calibrationChart(bins) {
+  const plot = new Plot(0, 1);
+  const most = Math.max(...bins.map((bin) => bin?.[0] ?? 0));
+  const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1].map((value) => [value, String(Math.round(100 * value))]);
+  const parts = bins.flatMap((bin, k) => {
+    if (!bin) return [];
+    const [count, confidence, accuracy, low, high] = bin;
+    const title = `${count} predictions with ${percent(confidence)}: ${percent(accuracy)} are correct`;
+    const [x, y] = [plot.x(k / bins.length) + 2, plot.y((0.22 * count) / most)];
+    return [
+      svg("rect", { class: "column", x, y, width: 30, height: plot.y(0) - y }, svg("title", {}, title)),
+      plot.line(
+        [
+          [confidence, low],
+          [confidence, high],
+        ],
+        "whisker",
+      ),
+      plot.mark(confidence, accuracy, title),
+    ];
+  });
+  const axes = plot.axes(ticks, "probability of the prediction, %", "correct predictions, %");
+  return chart("Calibration", [
+    ...axes,
+    plot.line(
+      [
+        [0, 0],
+        [1, 1],
+      ],
+      "ideal",
+    ),
+    ...parts,
+  ]);
+}
