@@ -36,8 +36,6 @@ class BaseModels:
         """Begin to change to another model; what was begun before is cancelled."""
         if name not in {row["name"] for row in self.rows()}:
             raise UsageError(f"there is no base model called {name[:80]!r}")
-        if name == self._trainer.encoded.encoder.name:
-            return self.cancel()
         change = {"model": name, "done": 0, "total": 0, "error": ""}
         self._show(change)
         Thread(target=self._run, args=(change,), name="prolip-base-model", daemon=True).start()
@@ -58,9 +56,8 @@ class BaseModels:
         def report(done: int, total: int) -> None:
             if self.change is not change:
                 raise ProlipError("another model was chosen")
-            if done == total or done - change["done"] > total / 200:
-                change.update(done=done, total=total)
-                self._show(change)
+            change.update(done=done, total=total)
+            self._show(change)
 
         try:
             encoders.fetch(change["model"], report)

@@ -12,12 +12,7 @@ class Events:
     """The streams of all open pages."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._queues: set[asyncio.Queue[str]] = set()
-
-    def attach(self) -> None:
-        """Use the running event loop."""
-        self._loop = asyncio.get_running_loop()
+        self._streams: dict[asyncio.Queue[str], asyncio.AbstractEventLoop] = {}
 
     def publish(self, event: dict[str, Any]) -> None:
         """Send an event; any thread may call this."""
@@ -28,17 +23,13 @@ class Events:
         self._send("")
 
     def _send(self, text: str) -> None:
-        def send() -> None:
-            for queue in self._queues:
-                queue.put_nowait(text)
-
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(send)
+        for queue, loop in list(self._streams.items()):
+            loop.call_soon_threadsafe(queue.put_nowait, text)
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the events from now on, for one page."""
         queue: asyncio.Queue[str] = asyncio.Queue()
-        self._queues.add(queue)
+        self._streams[queue] = asyncio.get_running_loop()
         try:
             text = ": connected\n\n"
             while text:
@@ -48,4 +39,4 @@ class Events:
                 except (TimeoutError, asyncio.TimeoutError):
                     text = ": heartbeat\n\n"
         finally:
-            self._queues.discard(queue)
+            del self._streams[queue]

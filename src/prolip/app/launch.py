@@ -193,8 +193,6 @@ def config(app: Any, root_path: str = "") -> uvicorn.Config:
     settings = uvicorn.Config(
         app,
         access_log=False,
-        server_header=False,
-        ws="none",
         root_path=root_path,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,

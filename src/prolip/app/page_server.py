@@ -79,7 +79,6 @@ class PageServer:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        self.events.attach()
         self.trainer.start()
         yield
         self.base_models.cancel()
