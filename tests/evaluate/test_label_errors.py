@@ -1,14 +1,11 @@
 """Which labels look wrong, and which pictures are there twice."""
 
-import io
 import math
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from pictures import COLOURS, blotch
-from prolip.data import draw_textures
 from prolip.evaluate import near_copies as near
 from prolip.evaluate.label_errors import find_label_errors, label_posterior
 
@@ -46,28 +43,6 @@ def test_swapped_labels_come_first_with_what_they_probably_are(clouds):
     assert {one.index: one.suggestion for one in doubts[:2]} == {5: 0, 20: 1}
     assert doubts[0].quality <= doubts[1].quality < 0.01
     assert find_label_errors(p, x, truth) == []
-
-
-def changed(picture):
-    payload = io.BytesIO()
-    picture.save(payload, "JPEG", quality=50)
-    return {
-        "compressed": Image.open(io.BytesIO(payload.getvalue())),
-        "halved": picture.resize((picture.width // 2, picture.height // 2)),
-        "mirrored": picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-    }
-
-
-def test_pixels_of_a_changed_copy_agree_and_those_of_another_picture_do_not():
-    first, second = draw_textures(2).images[16:18]  # two of bubbles
-
-    def agreement(picture):
-        plain, other = near.signature(first), near.signature(picture)
-        return max(np.sum(plain * other), np.sum(plain[:, ::-1] * other))
-
-    for what, picture in changed(first).items():
-        assert agreement(picture) > near.SURE_CORRELATION, what
-    assert agreement(second) < 0.9
 
 
 def test_where_features_leave_it_open_pixels_decide():

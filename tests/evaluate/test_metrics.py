@@ -13,13 +13,6 @@ def test_accuracy_per_class_and_confusion_by_hand():
     assert metrics.per_class_accuracy(counts) == [1.0, 1.0, 0.0]
 
 
-def test_calibration_error_of_a_known_gap():
-    # Always 90 % sure, right half the time.
-    p = np.array([[0.9, 0.1]] * 10)
-    y = np.array([0, 1] * 5)
-    assert metrics.calibration_error(p, y) == pytest.approx(0.4, abs=1e-6)
-
-
 def test_calibration_error_against_a_loop():
     rng = np.random.default_rng(0)
     p = rng.dirichlet([0.5] * 4, 300)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prolip.core import Head, Task, UsageError
 from prolip.core.arrays import cross_entropy, softmax, unit_rows
 from prolip.methods.anchored import Anchored
-from prolip.solvers import exact, lam_value, path, threads
+from prolip.solvers import exact, lam_value, threads
 from prolip.solvers.adam import half
 from prolip.solvers.objective import ReducedObjective, value_and_gradient
 from prolip.solvers.reduction import reduce
@@ -158,14 +158,6 @@ def test_the_objective_is_that_of_the_weights_also_where_embeddings_shrink_to_no
     assert solution.objective == pytest.approx(value, rel=1e-3)
     assert not solution.converged
     assert value <= solution.start_objective
-
-
-def test_path_gives_what_separate_fits_give():
-    task = make_task(n=16, classes=4, width=30, dim=20)
-    lams = [10.0, 1.0, 0.1, 0.01]
-    for lam, solution in zip(lams, path(task, lams), strict=True):
-        assert solution.lam == lam
-        assert solution.objective == pytest.approx(exact(task, lam).objective, rel=1e-4)
 
 
 @pytest.mark.parametrize("lam", [0.1, 0.003])
