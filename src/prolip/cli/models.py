@@ -117,7 +117,8 @@ def _show(name: str) -> None:
     shown = {field: getattr(method, field) for field in fields} | {"needs": method.needs.describe()}
     if print_as_json({**shown, "options": rows}):
         return
-    console().print(f"[bold]{escape(name)}[/]: {escape(method.summary)}\n")
+    console().print(f"[bold]{escape(name)}[/]: {escape(method.summary)}")
+    console().print(f"trains {escape(method.size)}; needs {', '.join(shown['needs'])}\n")
     table(None, ["option", "default", ""], [list(map(str, row.values())) for row in rows], right=9)
     hint(f"\nSet one: {typed('fit', 'DIR', '-o', 'MODEL', '--method', name, '-O', 'NAME=VALUE')}")
 
