@@ -105,16 +105,16 @@ def older(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [scribble, foreign, older])
-def test_a_store_that_cannot_be_used_is_left_alone(photos, damage):
+def test_the_cache_is_made_anew_and_a_folder_that_was_named_is_left_alone(photos, damage):
     store = FeatureStore()
     extract(Fake(), photos, store=store)
     damage(store.path)
     before = store.path.read_bytes()
-    with pytest.raises(ProlipError):  # a folder that was named
+    with pytest.raises(ProlipError):
         extract(Fake(), photos, store=FeatureStore(store.root))
-    with pytest.warns(UserWarning, match="not stored"):
-        assert extract(Fake(), photos, store=FeatureStore()).encoded == 6
     assert store.path.read_bytes() == before
+    assert extract(Fake(), photos, store=FeatureStore()).encoded == 6
+    assert extract(Fake(), photos, store=FeatureStore(store.root, renew=True)).encoded == 0
 
 
 def test_a_file_in_the_way_of_the_cache_is_said_and_costs_nothing_else(photos, monkeypatch):

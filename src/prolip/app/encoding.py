@@ -28,7 +28,7 @@ class EncodedProject:
         self.features: dict[str, Array] = {}  # [width] by image
         self.bad: dict[str, str] = {}  # why an image cannot be encoded
         self._project = project
-        self._space = FeatureStore(project.folder / "features").space(encoder)
+        self._space = FeatureStore(project.folder / "features", renew=True).space(encoder)
         self._pixels: dict[str, Array] = {}  # [S, S, 3] uint8
         self._texts: dict[str, Array] = {}
 

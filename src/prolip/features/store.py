@@ -50,13 +50,14 @@ class FeatureStore:
     """A folder with a file of features; safe to use from any thread.
 
     By default it is `features` in the cache folder; where that cannot be used, features are not stored, and
-    `problem` says why. A given folder must be usable.
+    `problem` says why. A given folder must be usable; with `renew`, a file in it that is damaged or of
+    another version is replaced, as in the cache.
     """
 
-    def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None, renew: bool = False) -> None:
         self.root = cache_dir() / "features" if root is None else as_path(root, "store")
         self.path = self.root / "features.sqlite"
-        self.required = root is not None
+        self.required, self.renew = root is not None, renew or root is None
         self.limit: int | None = None if self.required else LIMIT
         self.problem: str | None = None  # why nothing is stored
         self._database: sqlite3.Connection | None = None
@@ -111,14 +112,24 @@ class FeatureStore:
             if self.problem is not None:
                 return []
             try:
-                self._database = self._database or open_database(self.path, _SCHEMA)
+                self._database = self._database or self._open()
                 with self._database:
                     return work(self._database)
             except (OSError, sqlite3.Error, ProlipError) as error:
                 if self.required:
                     raise ProlipError(f"cannot use {self.path}: {error}") from error
-                self.problem = f"cannot use {self.path} ({error}): remove it, or set PROLIP_CACHE to a folder"
+                self.problem = f"cannot use {self.path} ({error}): set PROLIP_CACHE to another folder"
                 return []
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return open_database(self.path, _SCHEMA)
+        except InputError:
+            if not self.renew:
+                raise
+            for file in self.root.glob(f"{self.path.name}*"):  # with its write-ahead log
+                file.unlink()
+            return open_database(self.path, _SCHEMA)
 
 
 @dataclass(frozen=True)
