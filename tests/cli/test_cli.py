@@ -403,28 +403,17 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("[", "")
 
 
-CLOSED = {
-    "stderr": ("", "PICTURE 2>&-", 0),
-    "all": ("", "PICTURE <&- >&- 2>&-", 0),
-    "stderr, with an error": ("", "nowhere.jpg 2>&-", 1),
-    "all, with wrong use": ("--nosuch", "PICTURE <&- >&- 2>&-", 2),
-}
-
-
 @pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the streams")
-@pytest.mark.parametrize("closed", CLOSED)
-def test_closed_streams_change_neither_the_work_nor_the_exit_code(colour_model, tmp_path, closed):
+@pytest.mark.parametrize(
+    ("rest", "code"), [("a.png 2>&-", 0), ("nowhere.jpg 2>&-", 1), ("a.png <&- >&- 2>&-", 0)]
+)
+def test_closed_streams_change_neither_the_work_nor_the_exit_code(colour_model, tmp_path, rest, code):
     colour_model.save(tmp_path / "model")
     blotch(COLOURS["red"], 0).save(tmp_path / "a.png")
-    option, rest, code = CLOSED[closed]
-    line = f"{sys.executable} -m prolip predict model {option} {rest.replace('PICTURE', 'a.png')}"
+    line = f"{sys.executable} -m prolip predict model {rest}"
     done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == code
-    assert "Traceback" not in done.stderr
-    if "2>&-" not in rest:
-        assert len(done.stderr.splitlines()) == (code != 0)
-    if ">&-" not in rest and code == 0:
-        assert "red" in done.stdout
+    assert ("red" in done.stdout) == (rest == "a.png 2>&-")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "model"]
 
 

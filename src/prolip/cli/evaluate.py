@@ -54,9 +54,8 @@ def evaluate(saved: options.SavedModel, source: str, out: Path | None, tables: o
     columns = figures.classes or (), figures.counts or (), figures.per_class or ()
     class_table(row for row in zip(*columns, strict=True) if row[1])
     console().print(f"\n{_accuracy(figures)}, mean over classes {percent(figures.balanced_accuracy)} %")
-    floor = percent(figures.calibration_error_floor)
-    error = f"{percent(figures.calibration_error)} points off on average, {floor} of them by chance alone"
-    console().print(f"probabilities are {error}, with so many images (calibration error)")
+    error, chance = percent(figures.calibration_error), percent(figures.calibration_error_floor)
+    console().print(f"calibration error {error} points; so many images would have {chance} by chance alone")
     if figures.negatives:
         console().print(
             f"of {counted(figures.negatives)} of none of the classes, "
