@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from closeness import assert_close
-from prolip.core import Head, InputError, Projected, Text, UsageError
+from prolip.core import Head, InputError, Projected, Text
 from prolip.core.arrays import softmax
 from prolip.research.towers import test_time
 
@@ -46,8 +46,6 @@ def test_entropy_of_a_certain_prediction_has_no_nan():
 
 def test_wrong_use_raises():
     x, start = problem("plain")
-    with pytest.raises(UsageError):
-        test_time.TPT(rho=0.0)
     adapter = Projected(start.head, start.text, 5.0, adapter=np.eye(6))
     with pytest.raises(InputError):
         test_time.TestTimeProLIP(views=8).logits(x, adapter)

@@ -36,59 +36,50 @@ class Dataset:
         return found + [f"{classes} of {self.classes} classes"] * (classes != self.classes)
 
 
-def _listed(
-    name: str,
-    title: str,
-    folder: str,
-    images: str,
-    file: str,
-    classes: int,
-    sizes: tuple[int, ...],
-    source: str,
-) -> Dataset:
-    by_split = dict(zip(("train", "val", "test"), sizes, strict=True))
-    split_file = f"split_zhou_{file}.json"
-    return Dataset(name, title, folder, "split", (images,), split_file, classes, by_split, source)
-
-
-def _variant(
-    name: str, title: str, folder: str, images: tuple[str, ...], classes: int, size: int, source: str
-) -> Dataset:
-    return Dataset(name, title, folder, "variant", images, None, classes, {"test": size}, source)
+def _sizes(train: int, val: int, test: int) -> dict[str, int]:
+    return {"train": train, "val": val, "test": test}
 
 
 # fmt: off
 _ALL = (
-    Dataset("imagenet", "ImageNet", "imagenet", "imagenet", ("images", "."), None, 1000,
-            {"train": 1281167, "test": 50000}, "image-net.org (ILSVRC 2012)"),
-    _listed("sun397", "SUN397", "sun397", "SUN397", "SUN397", 397, (15880, 3970, 19850),
+    Dataset("imagenet", "ImageNet", "imagenet", "imagenet", ("images", "."),
+            None, 1000, {"train": 1281167, "test": 50000}, "image-net.org (ILSVRC 2012)"),
+    Dataset("sun397", "SUN397", "sun397", "split", ("SUN397",),
+            "split_zhou_SUN397.json", 397, _sizes(15880, 3970, 19850),
             "vision.princeton.edu/projects/2010/SUN"),
-    _listed("dtd", "DTD", "dtd", "images", "DescribableTextures", 47, (2820, 1128, 1692),
+    Dataset("dtd", "DTD", "dtd", "split", ("images",),
+            "split_zhou_DescribableTextures.json", 47, _sizes(2820, 1128, 1692),
             "robots.ox.ac.uk/~vgg/data/dtd"),
-    _listed("caltech101", "Caltech101", "caltech-101", "101_ObjectCategories", "Caltech101", 100,
-            (4128, 1649, 2465), "data.caltech.edu/records/mzrjq-6wc02"),
-    _listed("ucf101", "UCF101", "ucf101", "UCF-101-midframes", "UCF101", 101, (7639, 1898, 3783),
+    Dataset("caltech101", "Caltech101", "caltech-101", "split", ("101_ObjectCategories",),
+            "split_zhou_Caltech101.json", 100, _sizes(4128, 1649, 2465),
+            "data.caltech.edu/records/mzrjq-6wc02"),
+    Dataset("ucf101", "UCF101", "ucf101", "split", ("UCF-101-midframes",),
+            "split_zhou_UCF101.json", 101, _sizes(7639, 1898, 3783),
             "crcv.ucf.edu/data/UCF101.php (the middle frame of each video)"),
-    _listed("flowers102", "Flowers102", "oxford_flowers", "jpg", "OxfordFlowers", 102, (4093, 1633, 2463),
+    Dataset("flowers102", "Flowers102", "oxford_flowers", "split", ("jpg",),
+            "split_zhou_OxfordFlowers.json", 102, _sizes(4093, 1633, 2463),
             "robots.ox.ac.uk/~vgg/data/flowers/102"),
-    _listed("stanford_cars", "StanfordCars", "stanford_cars", ".", "StanfordCars", 196, (6509, 1635, 8041),
+    Dataset("stanford_cars", "StanfordCars", "stanford_cars", "split", (".",),
+            "split_zhou_StanfordCars.json", 196, _sizes(6509, 1635, 8041),
             "ai.stanford.edu/~jkrause/cars (that link is dead; mirrors exist)"),
-    Dataset("fgvc_aircraft", "FGVCAircraft", "fgvc_aircraft", "aircraft", ("images",), None, 100,
-            {"train": 3334, "val": 3333, "test": 3333}, "robots.ox.ac.uk/~vgg/data/fgvc-aircraft"),
-    _listed("eurosat", "EuroSAT", "eurosat", "2750", "EuroSAT", 10, (13500, 5400, 8100),
-            "github.com/phelber/EuroSAT (RGB)"),
-    _listed("oxford_pets", "OxfordPets", "oxford_pets", "images", "OxfordPets", 37, (2944, 736, 3669),
-            "robots.ox.ac.uk/~vgg/data/pets"),
-    _listed("food101", "Food101", "food-101", "images", "Food101", 101, (50500, 20200, 30300),
+    Dataset("fgvc_aircraft", "FGVCAircraft", "fgvc_aircraft", "aircraft", ("images",),
+            None, 100, _sizes(3334, 3333, 3333), "robots.ox.ac.uk/~vgg/data/fgvc-aircraft"),
+    Dataset("eurosat", "EuroSAT", "eurosat", "split", ("2750",),
+            "split_zhou_EuroSAT.json", 10, _sizes(13500, 5400, 8100), "github.com/phelber/EuroSAT (RGB)"),
+    Dataset("oxford_pets", "OxfordPets", "oxford_pets", "split", ("images",),
+            "split_zhou_OxfordPets.json", 37, _sizes(2944, 736, 3669), "robots.ox.ac.uk/~vgg/data/pets"),
+    Dataset("food101", "Food101", "food-101", "split", ("images",),
+            "split_zhou_Food101.json", 101, _sizes(50500, 20200, 30300),
             "vision.ee.ethz.ch/datasets_extra/food-101"),
-    _variant("imagenet_v2", "ImageNet-V2", "imagenetv2", ("imagenetv2-matched-frequency-format-val", "."),
-             1000, 10000, "github.com/modestyachts/ImageNetV2 (matched frequency)"),
-    _variant("imagenet_sketch", "ImageNet-Sketch", "imagenet-sketch", ("images", "sketch", "."),
-             1000, 50889, "github.com/HaohanWang/ImageNet-Sketch"),
-    _variant("imagenet_a", "ImageNet-A", "imagenet-adversarial", ("imagenet-a", "."),
-             200, 7500, "github.com/hendrycks/natural-adv-examples"),
-    _variant("imagenet_r", "ImageNet-R", "imagenet-rendition", ("imagenet-r", "."),
-             200, 30000, "github.com/hendrycks/imagenet-r"),
+    Dataset("imagenet_v2", "ImageNet-V2", "imagenetv2", "variant",
+            ("imagenetv2-matched-frequency-format-val", "."), None, 1000, {"test": 10000},
+            "github.com/modestyachts/ImageNetV2 (matched frequency)"),
+    Dataset("imagenet_sketch", "ImageNet-Sketch", "imagenet-sketch", "variant", ("images", "sketch", "."),
+            None, 1000, {"test": 50889}, "github.com/HaohanWang/ImageNet-Sketch"),
+    Dataset("imagenet_a", "ImageNet-A", "imagenet-adversarial", "variant", ("imagenet-a", "."),
+            None, 200, {"test": 7500}, "github.com/hendrycks/natural-adv-examples"),
+    Dataset("imagenet_r", "ImageNet-R", "imagenet-rendition", "variant", ("imagenet-r", "."),
+            None, 200, {"test": 30000}, "github.com/hendrycks/imagenet-r"),
 )
 # fmt: on
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.special import entr
 
-from prolip.core import Fitted, Head, InputError, Projected, UsageError
+from prolip.core import Fitted, Head, InputError, Projected
 from prolip.core.arrays import Array, as_features, row_lengths, softmax, to_numpy, to_torch, unit_rows
 from prolip.encoders import Encoder
 from prolip.features import extract
@@ -73,12 +73,6 @@ class TestTime(ABC):
     rho: float = 0.1
     weight_decay: float = 0.01
     eps: float = 1e-8
-
-    def __post_init__(self) -> None:
-        if self.views < 1 or not 0 < self.rho <= 1:
-            raise UsageError(
-                f"views must be 1 or more and rho between 0 and 1, got {self.views} and {self.rho}"
-            )
 
     @property
     def n_selected(self) -> int:
