@@ -2,6 +2,7 @@
 
 import csv
 import gc
+import gzip
 import io
 import json
 import tarfile
@@ -321,6 +322,15 @@ def test_an_archive_leaves_nothing_behind(folder, tmp_path, monkeypatch):
         read_images(tmp_path / "broken.zip")
     gc.collect()
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_header_that_claims_gigabytes_is_not_read(tmp_path):
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 8 << 30
+    with gzip.open(tmp_path / "p.tar.gz", "wb") as file:
+        file.write(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 100_000)
+    with pytest.raises(InputError, match="claims"):
+        read_images(tmp_path / "p.tar.gz")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])

@@ -3,6 +3,8 @@
 An archive may come from anyone: it has a limit of bytes, and no member is written outside the folder.
 """
 
+import gzip
+import io
 import shutil
 import tarfile
 import tempfile
@@ -13,12 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prolip.core.errors import InputError
 from prolip.data.folders import listing
 from prolip.data.imageset import LazyImage
 from prolip.io.reading import ReadError, reading
 
 # What an archive may unpack to: 4 GB, or 20 times its size. Images are compressed already.
 UNPACKED, RATIO = 4 << 30, 20
+HEADER = 1 << 20  # bytes of a header in a .tar
 
 
 class Archive:
@@ -74,8 +78,19 @@ def _unpack(path: Path, folder: Path) -> None:
                 check(entry.file_size)
                 archive.extract(entry, folder)
         return
-    with tarfile.open(path) as members:
+    compressed = path.name.lower().endswith("gz")
+    content: Any = gzip.open(path) if compressed else path.open("rb")  # noqa: SIM115
+    with content, _Headers(content) as file, tarfile.open(fileobj=file, mode="r:") as members:
         for member in members:
             if member.isreg() or member.isdir():  # neither links nor devices
                 check(member.size)
                 members.extract(member, folder, filter="data")
+
+
+class _Headers(io.BufferedReader):
+    """A tar whose headers, which are in memory as a whole, have a limit whatever they claim."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > HEADER:
+            raise InputError(f"a header claims {size} bytes")
+        return super().read(size)
