@@ -124,20 +124,6 @@ def add(project, content=b"content", label=None, group=""):
     return image
 
 
-def test_undo_takes_back_a_whole_drop_and_then_what_was_before(tmp_path):
-    with Project.open(tmp_path / "p") as project:
-        project.commit(lambda s: edits.add_class(s, "cat"))
-        for image in (A, B, C):
-            project.commit(lambda s, image=image: edits.add_image(s, image, "x", "1", "one drop"))
-        project.commit(lambda s: edits.label_images(s, [A], None))
-    with Project.open(tmp_path / "p") as project:  # what can be undone is on disk, too
-        for label, images, classes in (("1", 3, 1), (None, 0, 1), (None, 0, 0)):
-            assert project.undo()
-            assert project.state.members("1") == ([A, B, C] if label else [])
-            assert (len(project.state.images), len(project.state.classes)) == (images, classes)
-        assert not project.undo()
-
-
 def test_one_process_at_a_time(tmp_path):
     place = tmp_path / "p"
     with Project.open(place), pytest.raises(UsageError), Project.open(place):

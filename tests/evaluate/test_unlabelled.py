@@ -83,18 +83,6 @@ def test_clusters_of_images_that_are_certain_are_a_discriminant_analysis():
     np.testing.assert_allclose(found.counts, 50, atol=1e-3)
 
 
-def test_images_that_do_not_belong_have_no_say():
-    rng = np.random.default_rng(2)
-    y = np.repeat(np.arange(3), 40)
-    f = (3 * np.eye(6)[y] + rng.normal(size=(120, 6))).astype(np.float32)
-    foreign = rng.normal(loc=5, size=(500, 6)).astype(np.float32)
-    logits = rng.normal(size=(620, 3))
-    weights = np.r_[np.ones(120), np.zeros(500)]
-    both = fit_gaussians(f[::10], y[::10], np.concatenate([f, foreign]), logits, weights)
-    alone = fit_gaussians(f[::10], y[::10], f, logits[:120], weights[:120])
-    np.testing.assert_allclose(both.weight, alone.weight, rtol=0.05, atol=0.02)
-
-
 def test_a_pool_moves_the_matrix_for_images_that_it_did_not_have(problem):
     task, model, confidence, draw = problem
     (pool, _), (x, y) = draw(100), draw(250)

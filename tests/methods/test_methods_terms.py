@@ -70,18 +70,6 @@ def test_gradients_are_those_of_differences(name, exact, shots, classes, views, 
     assert inner(term.penalty(parameters)[1], direction) == pytest.approx(found, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "names", ["prolip task_res", "rla tip_adapter_f clip_adapter", "prolip_text clap tip_adapter"]
-)
-def test_a_sum_has_the_gradient_of_its_loss(names):
-    task = problem(views=2, dtype=np.float64)
-    total = Sum(task, [build(name, task, True) for name in names.split()])
-    parameters = [array for term in total.terms for array in near_the_start(term)]
-    for rows in (slice(None), np.array([5, 13, 2])):
-        found, direction = along(lambda p, rows=rows: total.loss(p, rows)[0], parameters)
-        assert inner(total.loss(parameters, rows)[1], direction) == pytest.approx(found, rel=1e-5)
-
-
 def test_pieces_of_a_large_problem_add_up(monkeypatch):
     task = problem(views=2, dtype=np.float64)
     total = Sum(task, [build(name, task, True) for name in ("prolip", "tip_adapter_f", "clip_adapter")])
