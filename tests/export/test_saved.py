@@ -109,6 +109,9 @@ def test_two_that_grew_from_one_model_do_not_overwrite_each_other(folder):
     with pytest.raises(UsageError):
         write_model(folder, SavedModel({"model": "second"}, {}), over=before)
     assert read_model(folder).config["model"] == "first"
+    shutil.rmtree(folder)  # a model that was removed is not another one
+    write_model(folder, SavedModel({"model": "again"}, {}), over=before)
+    assert read_model(folder).config["model"] == "again"
 
 
 def without(name):

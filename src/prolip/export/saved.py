@@ -73,7 +73,7 @@ def manifest_checksum(path: Path) -> str | None:
 def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
     """Write the folder; an existing model is replaced when the new one is complete.
 
-    `over` is the `manifest_checksum` of the model that this one was made from; another one is not replaced.
+    `over` is the `manifest_checksum` of the model that this one was made from: no other is replaced.
     """
     contents = {}
     for kind, tensors in (("prolip", model.tensors), ("support", model.support)):
@@ -84,7 +84,7 @@ def write_model(path: Path, model: SavedModel, over: str | None = None) -> None:
     try:
         with write_lock(follow(path)):
             target = check_target(path)
-            if over is not None and over != manifest_checksum(target):
+            if over is not None and manifest_checksum(target) not in (over, None):
                 raise UsageError(f"{path} was changed by another process: run the command again")
             target.mkdir(parents=True, exist_ok=True)
             new = [name for name in contents if not (target / name).exists()]
