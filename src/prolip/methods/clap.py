@@ -64,10 +64,10 @@ class CLAP(LogitBiasMethod):
 
     def bias(self, task: Task, exact: bool) -> TextResidual:
         """The moved rows; where `exact`, in units of their length, held by m_k |t_k|^2 / K."""
-        multiplier, raw = reliability(task) / task.classes, raw_texts(task)
+        multiplier, raw = (reliability(task) / task.classes)[:, None], raw_texts(task)
         if not exact:
             return TextResidual(task, multiplier, rows=raw)
-        return TextResidual(task, multiplier * np.square(row_lengths(raw)[:, 0]), rows=unit_rows(raw))
+        return TextResidual(task, multiplier * np.square(row_lengths(raw)), rows=unit_rows(raw))
 
 
 def reliability(task: Task) -> Array:

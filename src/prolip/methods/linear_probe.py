@@ -131,11 +131,8 @@ class _Sweep:
 
     def score(self, exponent: float) -> Score:
         """The score of C = 10^exponent."""
-        if exponent not in self.scores:
-            self._fit(exponent)
-        return self.scores[exponent]
-
-    def _fit(self, exponent: float) -> None:
+        if exponent in self.scores:
+            return self.scores[exponent]
         near = min(self.starts, key=lambda e: abs(e - exponent), default=None)
 
         def solve(i: int) -> Coefficients:
@@ -147,4 +144,5 @@ class _Sweep:
         found = selection.in_parallel(solve, range(len(self.problems)))
         logits = [held @ each.weight.T + each.bias for held, each in zip(self.held, found, strict=True)]
         self.starts[exponent], self.logits[exponent] = [each.unknowns for each in found], logits
-        self.scores[exponent] = self.splits.score(logits)
+        self.scores[exponent] = score = self.splits.score(logits)
+        return score

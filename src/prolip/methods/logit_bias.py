@@ -38,6 +38,7 @@ class LogitBias(ABC):
     """One method's term on the support set."""
 
     start: tuple[Array, ...]  # the parameters to begin from; training keeps their precision
+    lam: float | Array = 0.0  # weight of the penalty, of each parameter or of each entry
     smooth: ClassVar[bool] = True  # whether there is a minimum to go to; if not, only steps can be taken
 
     @abstractmethod
@@ -50,8 +51,11 @@ class LogitBias(ABC):
         """
 
     def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
-        """What is added to the mean cross-entropy, and its gradient by each parameter."""
-        return 0.0, [np.zeros_like(parameter) for parameter in parameters]
+        """What is added to the mean cross-entropy, lam |p - start|^2, and its gradient by each parameter."""
+        steps = [parameter - start for parameter, start in zip(parameters, self.start, strict=True)]
+        pulls = [self.lam * step for step in steps]
+        value = sum(float(np.vdot(pull, step)) for pull, step in zip(pulls, steps, strict=True))
+        return value, [2 * pull for pull in pulls]
 
     @abstractmethod
     def fitted(self, parameters: Sequence[Array]) -> Fitted:
@@ -76,17 +80,6 @@ def row_space(x: Array) -> tuple[Array, Array]:
     """An orthonormal basis [n, D] of the rows of x [n, D], n < D, and x in its coordinates, [n, n]."""
     basis = np.linalg.qr(x.T)[0].T
     return basis, x @ basis.T
-
-
-class PenalisedBias(LogitBias):
-    """A term with a penalty lam |.|^2 on its one parameter, which starts at zero."""
-
-    lam: float
-
-    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
-        """The pull to zero-shot."""
-        (step,) = parameters
-        return self.lam * float(np.vdot(step, step)), [2 * self.lam * step]
 
 
 class LogitBiasMethod(Method):

@@ -16,7 +16,7 @@ from prolip.core import Fitted, Task
 from prolip.core.arrays import Array
 from prolip.methods import selection
 from prolip.methods.base import FitContext, Method
-from prolip.methods.logit_bias import LogitBiasMethod, PenalisedBias, Sum
+from prolip.methods.logit_bias import LogitBiasMethod, Sum
 from prolip.methods.selection import Split, Splits, Tuning
 from prolip.solvers import check_lam, lam_value
 from prolip.solvers.adam import Steps
@@ -86,10 +86,6 @@ class PenalisedBiasMethod(PenaltyMethod, LogitBiasMethod):
     """
 
     solver: Literal["exact", "adam"] = "exact"
-
-    @abstractmethod
-    def bias(self, task: Task, exact: bool) -> PenalisedBias:
-        """The term on this task."""
 
     @abstractmethod
     def recipe(self, task: Task) -> Steps:

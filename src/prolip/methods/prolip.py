@@ -29,7 +29,7 @@ from prolip.core import Fitted, Projected, Task, UsageError
 from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
 from prolip.methods.base import FitContext
-from prolip.methods.logit_bias import LogitBiasMethod, PenalisedBias, Pullback, normalised, row_space
+from prolip.methods.logit_bias import LogitBias, LogitBiasMethod, Pullback, normalised, row_space
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning, accuracy
 
@@ -172,7 +172,7 @@ class ProLIP(Projection):
         return Projected(task.linear.with_weight(weight), task.text, task.scale, tuned=True)
 
 
-class Matrix(PenalisedBias):
+class Matrix(LogitBias):
     """s (normalize(x W + b) - normalize(x W0 + b)) T', in W - W0.
 
     `inner` is the task whose head is the matrix. Where `exact` and rows are few, the unknown is W - W0 in the

@@ -21,14 +21,14 @@ from prolip.core import InputError, Task
 from prolip.core.arrays import Array
 from prolip.core.capabilities import Capability
 from prolip.methods.classifiers import TextProjected, text_rows, unit_features
-from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised, row_space
+from prolip.methods.logit_bias import LogitBias, Pullback, normalised, row_space
 from prolip.methods.penalty import PenalisedBiasMethod
 from prolip.methods.registry import register
 from prolip.solvers import lam_value
 from prolip.solvers.adam import Steps
 
 
-class TextProjection(PenalisedBias):
+class TextProjection(LogitBias):
     """s f (T(P) - T)'. The unknown is P - P0, in the row space of the text features where `exact`."""
 
     def __init__(self, task: Task, lam: float, per_template: bool, exact: bool) -> None:

@@ -43,7 +43,10 @@ def names() -> list[str]:
 
     Beside these, "a+b" is any sum, and "package.module:Class" a class that extends `Method`.
     """
-    return list(dict.fromkeys([*_own_names(), *entry_points()]))
+    for package in PACKAGES:
+        _import_modules(package)
+    own = sorted(name for name, cls in REGISTERED.items() if cls.__module__.startswith(PACKAGES))
+    return list(dict.fromkeys([*own, *entry_points()]))
 
 
 def available() -> dict[str, type[Method]]:
@@ -173,12 +176,6 @@ def _import_named(name: str) -> None:
     for package in PACKAGES:
         if name not in REGISTERED and not PLACE.fullmatch(name):
             _import_modules(package)
-
-
-def _own_names() -> list[str]:
-    for package in PACKAGES:
-        _import_modules(package)
-    return sorted(name for name, cls in REGISTERED.items() if cls.__module__.startswith(PACKAGES))
 
 
 @cache

@@ -24,7 +24,7 @@ import numpy as np
 from prolip.core import Task
 from prolip.core.arrays import Array, row_lengths, unit_rows
 from prolip.methods.classifiers import LinearClassifier, unit_features
-from prolip.methods.logit_bias import PenalisedBias, Pullback, normalised
+from prolip.methods.logit_bias import LogitBias, Pullback, normalised
 from prolip.methods.penalty import PenalisedBiasMethod
 from prolip.methods.registry import register
 from prolip.methods.selection import Splits, Tuning
@@ -34,31 +34,30 @@ from prolip.solvers.adam import Steps, clap_steps
 UNIT = 1e-2  # prompts whose lengths differ from 1 by less have been normalised
 
 
-class TextResidual(PenalisedBias):
+class TextResidual(LogitBias):
     """The bias of methods that move the class texts, TaskRes and CLAP, in residuals r [K, D] from zero:
 
         s f . (t_k + alpha r_k) - s f . t_k,    with t_k + alpha r_k of unit length again where `normalise`
 
-    and a penalty lam sum_k m_k |r_k|^2 with a weight for every class. The authors of both move texts that are
-    as long as the model's text tower makes them (`raw_texts`); where they are normalised again that is a
-    matter of the unit of r, for a penalty or a learning rate.
+    and a penalty lam |R|^2, where lam may be an array [K, 1] of weights for the classes. The authors of both
+    move texts that are as long as the model's text tower makes them (`raw_texts`); where they are normalised
+    again that is a matter of the unit of r, for a penalty or a learning rate.
     """
 
     def __init__(
         self,
         task: Task,
-        weights: Array,
+        lam: float | Array,
         alpha: float = 1.0,
         normalise: bool = True,
-        lam: float = 1.0,
         rows: Array | None = None,
     ) -> None:
         x, _ = task.rows()
-        self.task, self.alpha, self.normalise, self.lam = task, alpha, normalise, lam
+        self.task, self.alpha, self.normalise = task, alpha, normalise
         self.f = unit_features(task.linear, x)
+        self.lam = lam.astype(self.f.dtype, copy=False) if isinstance(lam, np.ndarray) else lam
         self.text = task.text.rows.astype(self.f.dtype, copy=False)
         self.rows = self.text if rows is None else rows.astype(self.f.dtype, copy=False)  # what r is added to
-        self.weights = weights.astype(self.f.dtype, copy=False)[:, None]  # m [K, 1]
         self.start = (np.zeros_like(self.text),)
 
     def logits(self, parameters: Sequence[Array], rows: Any) -> tuple[Array, Pullback]:
@@ -70,11 +69,6 @@ class TextResidual(PenalisedBias):
             return [self.alpha * back(s * (slope.T @ f))]
 
         return f @ (s * (new - self.text)).T, pullback
-
-    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
-        """The pull lam sum_k m_k |r_k|^2."""
-        pull = self.lam * self.weights * parameters[0]
-        return float(np.vdot(pull, parameters[0])), [2 * pull]
 
     def fitted(self, parameters: Sequence[Array]) -> LinearClassifier:
         """The moved texts as a linear classifier."""
@@ -126,9 +120,8 @@ class TaskRes(PenalisedBiasMethod):
         """The term alpha s f R', or what that is after normalising."""
         lam = lam_value(self.lam, task)
         if not exact and self.normalise:
-            return TextResidual(task, np.ones(task.classes), self.alpha, lam=lam, rows=raw_texts(task))
-        weights = np.full(task.classes, (task.scale / 100) ** 2)
-        return TextResidual(task, weights, self.alpha, self.normalise, lam)
+            return TextResidual(task, lam, self.alpha, rows=raw_texts(task))
+        return TextResidual(task, lam * (task.scale / 100) ** 2, self.alpha, self.normalise)
 
     def recipe(self, task: Task) -> Steps:
         """The rate, epochs and batches of its authors, or of CLAP's."""

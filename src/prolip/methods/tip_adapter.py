@@ -72,11 +72,6 @@ class Cache(LogitBias):
 
         return self.alpha * by_class(near, y, self.task.classes), pullback
 
-    def penalty(self, parameters: Sequence[Array]) -> tuple[float, list[Array]]:
-        """The pull lam |K - K0|^2."""
-        steps = [keys - self.keys for keys in parameters]
-        return sum(self.lam * float(np.vdot(s, s)) for s in steps), [2 * self.lam * s for s in steps]
-
     def fitted(self, parameters: Sequence[Array]) -> CacheClassifier:
         """The cache beside zero-shot."""
         task, keys = self.task, parameters[0] if parameters else self.keys

@@ -137,13 +137,13 @@ class CLAPCrossModal(Method):
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
         """Train class rows on embeddings of images, and on as many of prompts."""
         prompts = raw_prompts(task)  # [templates, K, D]
-        templates, classes, dim = prompts.shape
+        templates, _, dim = prompts.shape
         rng = np.random.default_rng(self.seed)
         turns = rng.integers(templates, size=(task.views, task.n))
         # Prompts go template by template, their labels class by class.
         texts = prompts.reshape(-1, dim)[task.y * templates + turns]
         both = task.with_features(np.concatenate([task.embeddings(), texts]), None)
-        term = TextResidual(both, np.ones(classes), lam=0.0, rows=prompts.mean(axis=0))
+        term = TextResidual(both, 0.0, rows=prompts.mean(axis=0))
         trained = Sum(both, [term]).train(clap_steps(self.seed), progress=context.progress)
         fitted = term.fitted(trained.parameters[0])
         return replace(fitted, head=task.linear, report=trained.report())
