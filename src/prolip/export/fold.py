@@ -8,8 +8,6 @@ What cannot be folded: A after a head with a residual (its offset would have to 
 after a tower that does not end in a linear map, and methods that are not linear maps.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from prolip.core import Fitted, Head, Projected, UsageError
@@ -19,20 +17,11 @@ from prolip.methods.classifiers import TextProjected
 _OTHERWISE = "export it to onnx, which works for any method"
 
 
-@dataclass(frozen=True, eq=False)
-class Folded:
-    """The heads and the scale of an adapted model."""
-
-    head: Head
-    text_head: Head
-    scale: float
-
-
-def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
-    """Express the adapted model as heads of the base model, with logits divided by the temperature."""
+def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> tuple[Head, Head, float]:
+    """Return the two heads of the adapted model and its scale, divided by the temperature."""
     if isinstance(fitted, TextProjected) and fitted.per_template:
         text_head = Head(fitted.projection, fitted.projection_bias)
-        return Folded(fitted.head, text_head, fitted.scale / temperature)
+        return fitted.head, text_head, fitted.scale / temperature
     if not isinstance(fitted, Projected):
         raise UsageError(
             f"{fitted.method} cannot be folded into a checkpoint, as it is not a linear map: {_OTHERWISE}"
@@ -50,4 +39,4 @@ def fold(fitted: Fitted, encoder: Encoder, temperature: float = 1.0) -> Folded:
         adapter = fitted.adapter.astype(np.float64)
         bias = None if head.bias is None else (head.bias @ adapter).astype(np.float32)
         head = Head((head.weight @ adapter).astype(np.float32), bias)
-    return Folded(head, encoder.text_head, fitted.scale / temperature)
+    return head, encoder.text_head, fitted.scale / temperature

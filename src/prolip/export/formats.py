@@ -83,11 +83,12 @@ class Checkpoint:
 
     def write(self, folder: Path, export: Export) -> None:
         """Write the checkpoint, load it again and compare its embeddings."""
-        encoder, folded = export.encoder, fold(export.fitted, export.encoder, export.temperature)
+        encoder = export.encoder
+        head, text_head, scale = fold(export.fitted, encoder, export.temperature)
         original = load_original(encoder, self.library, export.weights)
-        head = original.head if folded.head is encoder.head else folded.head
-        text_head = original.text_head if folded.text_head is encoder.text_head else folded.text_head
-        write_checkpoint(original, original.folded(head, text_head, folded.scale), folder)
+        own_head = original.head if head is encoder.head else head
+        own_text_head = original.text_head if text_head is encoder.text_head else text_head
+        write_checkpoint(original, original.folded(own_head, own_text_head, scale), folder)
         size = encoder.preprocess.size
         pixels = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
         templates = export.config.get("templates") or ["a photo of a {}."]
@@ -99,7 +100,7 @@ class Checkpoint:
 
         loaded = load_checkpoint(self.library, folder)
         actual = embeddings(loaded, loaded.head, loaded.text_head)
-        expected = embeddings(encoder, folded.head, folded.text_head)
+        expected = embeddings(encoder, head, text_head)
         error = max(
             float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(actual, expected, strict=True)
         )
@@ -120,10 +121,7 @@ class OnnxGraphs:
         """Write the graphs, run them, and compare their outputs."""
         from prolip.export.onnx import write_graphs
 
-        write_graphs(
-            folder, export.encoder, export.fitted, export.temperature, export.metadata, export.rejection,
-            all_graphs=export.all_graphs,
-        )  # fmt: skip
+        write_graphs(folder, export)
 
 
 class WebPage(OnnxGraphs):

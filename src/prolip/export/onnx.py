@@ -17,22 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from PIL import Image
 
-from prolip.core import Fitted, Head, Projected
+from prolip.core import Head, Projected
 from prolip.core.arrays import Array, softmax
 from prolip.core.errors import ModelError, first_line
 from prolip.encoders.base import Encoder
-from prolip.encoders.onnx_tower import onnx_runtime
+from prolip.encoders.onnx_tower import OnnxSession
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.onnx_graph import Graph, Values
 from prolip.io.writing import write_bytes
 
-AddTower = Callable[[Graph], str]  # adds the image tower to a graph; its input is `pixels`
+if TYPE_CHECKING:
+    from prolip.export.formats import Export
 
 
 class Rejection(Protocol):
@@ -60,53 +62,39 @@ class GraphSpec:
         return {"pixels": ("uint8", ("batch", *self.example.shape[1:]))}
 
 
-def write_graphs(
-    folder: Path,
-    encoder: Encoder,
-    fitted: Fitted,
-    temperature: float,
-    about: dict[str, Any],
-    rejection: Rejection | None = None,
-    *,
-    all_graphs: bool = False,
-) -> None:
+def write_graphs(folder: Path, export: Export) -> None:
     """Write classifier.onnx into an existing folder; with `all_graphs` every graph that the model has."""
-    encoder = fitted.encoder_for(encoder)  # training may have changed the tower
-    about = {**about, "pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
+    fitted = export.fitted
+    encoder = fitted.encoder_for(export.encoder)  # training may have changed the tower
+    about = {"pixels": {"layout": "batch, height, width, RGB", **encoder.preprocess.config()}}
     pixels = noise_pixels(encoder)
     image = np.asarray(Image.fromarray(pixels[0]).resize((171, 387), Image.Resampling.BICUBIC))
-    specs = [classifier_spec(encoder, fitted, temperature, rejection, image)]
-    if all_graphs:
-        specs.append(classifier_spec(encoder, fitted, temperature, rejection, pixels))
-    if all_graphs and isinstance(fitted, Projected):
+    specs = [classifier_spec(encoder, export, image)]
+    if export.all_graphs:
+        specs.append(classifier_spec(encoder, export, pixels))
+    if export.all_graphs and isinstance(fitted, Projected):
         specs.append(embedding_spec(encoder, fitted, pixels))
-    add_tower = _tower(encoder, pixels)
+    add_tower: Callable[[Graph], str] = partial(encoder.image_to_onnx, pixels="pixels")
+    if not encoder.writes_graphs:
+        from prolip.export.onnx_torch import traced_tower
+
+        add_tower = traced_tower(encoder, pixels)
     for spec in specs:
         graph = Graph()
         if spec.example.ndim == 3:
             graph.node("Identity", encoder.preprocess.to_onnx(graph, "image"), output="pixels")
         spec.follow(graph, add_tower(graph))
         try:
-            content = graph.to_bytes(spec.inputs, spec.outputs, about)
+            content = graph.to_bytes(spec.inputs, spec.outputs, {**export.metadata, **about})
         except Exception as error:  # protobuf's, which differ between versions, above 2 GB
             raise ModelError(f"{spec.name} cannot be written: {first_line(error)}") from error
+        check_graph(content, spec, encoder.graph_tolerance)
         write_bytes(folder / spec.name, content)
-        check_graph(folder / spec.name, spec, encoder.graph_tolerance)
 
 
-def _tower(encoder: Encoder, pixels: Array) -> AddTower:
-    """Return a function that adds the image tower to a graph."""
-    if encoder.writes_graphs:
-        return lambda graph: encoder.image_to_onnx(graph, "pixels")
-    from prolip.export.onnx_torch import traced_tower
-
-    return traced_tower(encoder, pixels)
-
-
-def classifier_spec(
-    encoder: Encoder, fitted: Fitted, temperature: float, rejection: Rejection | None, example: Array
-) -> GraphSpec:
+def classifier_spec(encoder: Encoder, export: Export, example: Array) -> GraphSpec:
     """Describe the classifier of a whole image, or of a batch of pixels."""
+    fitted, temperature, rejection = export.fitted, export.temperature, export.rejection
     whole_image = example.ndim == 3
     pixels = _prepared(encoder.preprocess, example) if whole_image else example
 
@@ -175,28 +163,21 @@ def _prepared(preprocess: Preprocess, image: Array) -> Array:
     return pixels
 
 
-def check_graph(path: Path, spec: GraphSpec, tolerance: float) -> None:
+def check_graph(content: bytes, spec: GraphSpec, tolerance: float) -> None:
     """Run a graph on an image, or on batches of one and of three; reject one that computes something else."""
     (output,) = [name for name, (dtype, _) in spec.outputs.items() if dtype == "float32"]
     (name,) = spec.inputs
     rows: Any
     for rows in [...] if spec.example.ndim == 3 else ([0], [1, 0, 1]):
-        error = float(np.abs(run_graph(path, name, spec.example[rows], output) - spec.expected[rows]).max())
+        actual = run_graph(content, name, spec.example[rows], output)
+        error = float(np.abs(actual - spec.expected[rows]).max())
         if not error <= tolerance:
-            raise ModelError(
-                f"the graph {path.name} differs from the model by {error:.1e}: it is not written"
-            )
+            raise ModelError(f"{spec.name} differs from the model by {error:.1e}: it is not written")
 
 
-def run_graph(graph: Path | bytes, name: str, value: Array, output: str) -> Array:
-    """Return an output of a graph, in a file or not, for the value of its input."""
-    onnxruntime = onnx_runtime()
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+def run_graph(content: bytes, name: str, value: Array, output: str) -> Array:
+    """Return an output of a graph for the value of its input."""
     try:
-        content = graph if isinstance(graph, bytes) else str(graph)
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        result: Array = session.run([output], {name: value})[0]
-        return result
+        return OnnxSession(content)({name: value}, [output], size=len(value))[0][0]
     except Exception as failure:  # onnxruntime's errors have no base of their own
         raise ModelError(f"a graph does not run: {first_line(failure)}") from failure

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from prolip.core.errors import ModelError, UsageError, first_line
@@ -27,7 +26,8 @@ from prolip.io.reading import read_bytes
 from prolip.io.writing import write_bytes
 
 VERSION = "1.30.0"
-CDN = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{VERSION}/dist/"
+HOST = "https://cdn.jsdelivr.net"
+CDN = f"{HOST}/npm/onnxruntime-web@{VERSION}/dist/"
 # Files of the package onnxruntime-web, by their part in the page: the name, and the hash of this version.
 RUNTIME = {
     "script": (
@@ -80,13 +80,13 @@ def write_page(folder: Path, classes: Sequence[Any], runtime: Path | None = None
     parts["model"] = (
         {"data": _packed(model)} if inside else {"url": "./classifier.onnx", "integrity": _integrity(model)}
     )
-    sources = {_origin(part["url"]) for part in parts.values() if "url" in part}
+    sources = " ".join(["'self'"] * (not inside) + [HOST] * (runtime is None)) or "'none'"
     page = {"labels": [str(name).replace("_", " ") for name in classes], "parts": parts}
     # "</script>" in a name would end the element that holds the names.
     described = json.dumps(page, ensure_ascii=False).replace("<", "\\u003c")
     text = files("prolip.export").joinpath("static", "web.html").read_text("utf-8")
     for mark, value in (
-        ("{{sources}}", " ".join(sorted(sources)) or "'none'"),
+        ("{{sources}}", sources),
         ("{{theme}}", files("prolip").joinpath("static", "theme.css").read_text("utf-8")),
         ("{{page}}", described),
     ):
@@ -101,9 +101,3 @@ def _integrity(content: bytes) -> str:
 
 def _packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
-
-
-def _origin(url: str) -> str:
-    """Return what a content security policy calls the origin of a URL."""
-    split = urlsplit(url)
-    return f"{split.scheme}://{split.netloc}" if split.netloc else "'self'"
