@@ -13,13 +13,7 @@ from typing import Any
 from prolip.core.errors import ModelError, UnknownNameError, as_text
 from prolip.encoders.base import Encoder, check_device, choose_device
 from prolip.encoders.preprocess import Preprocess
-from prolip.encoders.pretrained import (
-    MODELS,
-    DownloadRequiredError,
-    find_source,
-    is_here,
-    is_hub_name,
-)
+from prolip.encoders.pretrained import MODELS, DownloadRequiredError, find_source, is_here, is_hub_name
 from prolip.encoders.pretrained import download as get_files
 
 __all__ = [

@@ -30,12 +30,6 @@ MEAN, STD = 127 / 255, 128 / 255
 EPS = 1e-3  # of the batch norms
 
 
-def same_pads(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Return how many pixels to add before and after an axis of this size."""
-    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-    return total // 2, total - total // 2
-
-
 def read_weights(path: Path) -> dict[str, Array]:
     """Read the published checkpoint, whose SHA-256 must have been verified, without unpickling it.
 
@@ -63,21 +57,17 @@ def add_to_graph(graph: Graph, weights: Mapping[str, Array], pixels: str) -> str
 
     `weights` has the names of the published checkpoint.
     """
-    size = SIZE
 
     def layer(x: str, conv: str, norm: str, stride: int = 1, relu: bool = True) -> str:
         """Add a convolution with the batch norm after it folded in, and its ReLU6."""
-        nonlocal size
         weight = weights[f"{conv}.weight"]
         gain = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + EPS)
         bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * gain
-        pads = same_pads(size, weight.shape[2], stride)
-        size = -(-size // stride)
         y = graph.node(
             "Conv",
             *(x, weight * gain[:, None, None, None], bias),
             strides=[stride] * 2,
-            pads=sorted(pads * 2),
+            auto_pad="SAME_UPPER",
             group=len(weight) if "depthwise" in conv else 1,
         )
         return graph.node("Clip", y, 0.0, 6.0) if relu else y

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -90,10 +89,8 @@ def cached_revision(repository: str, *files: str) -> str | None:
 
     for file in files:
         path = try_to_load_from_cache(repository, file)
-        if isinstance(path, str) and (
-            found := re.search(r"snapshots/([0-9a-f]{40})/", Path(path).as_posix())
-        ):
-            return found[1]
+        if isinstance(path, str):
+            return Path(path).parent.name  # the folder of a snapshot has the name of its commit
     return None
 
 

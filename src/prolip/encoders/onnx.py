@@ -41,6 +41,7 @@ SCALES = {"clip": 100.0, "siglip": 117.33}  # where the files do not say: the mo
 CONTEXT = {"clip": 77, "siglip": 64}  # tokens, where neither graph nor configuration says
 GRAPH_TOLERANCE = {"fp32": 1e-4, "int8": 5e-2}  # int8: batches differ from images by themselves
 _AGREEMENT = {"fp32": 0.9999, "int8": 0.99}  # least cosine of the cut and the graph's own output
+_EMBEDDINGS = ("image_embeds", "text_embeds", "embeddings", "embedding", "pooler_output")  # as outputs
 _GPU_BATCH = 32
 _PROMPTS = 64  # of one run
 
@@ -95,11 +96,12 @@ class OnnxEncoder(Encoder):
         self.fingerprint = hashlib.sha256(about.encode()).hexdigest()
         self.device, size = image.device, self.preprocess.size
         noise = np.random.default_rng(0).integers(0, 256, (2, size, size, 3), np.uint8)
-        self.head, self.black_box_reason = image.check({image.inputs[0]: self._pixels(noise)})
+        normalised = self.preprocess.normalise_arrays(noise)
+        self.head, self.black_box_reason = image.check({image.inputs[0]: normalised})
 
     def encode(self, pixels: Array) -> Array:
         """Return pre-projection features [B, head.width] of uint8 pixels [B, S, S, 3]."""
-        return self._image({self._image.inputs[0]: self._pixels(pixels)})
+        return self._image({self._image.inputs[0]: self.preprocess.normalise_arrays(pixels)})
 
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Return pre-projection text features [len(prompts), Dt]."""
@@ -139,15 +141,13 @@ class OnnxEncoder(Encoder):
         graph.node("Transpose", moved, perm=[0, 3, 1, 2], output=self._image.inputs[0])
         return self._image.to_onnx(graph)
 
-    def _pixels(self, pixels: Array) -> Array:
-        return self.preprocess.normalise_arrays(pixels)
-
 
 class Tower:
     """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding."""
 
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
-        device, output = choose_device(device), _embedding_output(model)
+        device, outputs = choose_device(device), model.outputs
+        output = next((name for name in _EMBEDDINGS if name in outputs), outputs[0])
         self._path, self._precision = model.path, precision
         self._output = output
         self._features: tuple[str, ...] = (output,)
@@ -279,13 +279,6 @@ class Tokenizer:
             padding = self._library.padding
             found = padding["pad_id"] if padding else 0
         return int(found)
-
-
-def _embedding_output(model: OnnxModel) -> str:
-    for wanted in ("image_embeds", "text_embeds", "embeddings", "embedding", "pooler_output"):
-        if wanted in model.outputs:
-            return wanted
-    return model.outputs[0]
 
 
 def _tensor_files(path: Path) -> list[Path]:

@@ -36,7 +36,7 @@ def find_projection(model: OnnxModel, output: str) -> GraphProjection | None:
     """Return the last linear map before an output; None where the graph ends in something else."""
     name = output
     for _ in range(_MAX_STEPS):
-        if found := _linear(model, name) or _with_residual(model, name):
+        if found := _linear(model, name) or _sum(model, name):
             return found
         node = model.producers.get(name)
         if node is None or node.op_type not in _PASS or not node.input:
@@ -59,25 +59,21 @@ def _linear(model: OnnxModel, name: str) -> GraphProjection | None:
         return _projection(weight, bias, node.input[0])
     if node.op_type == "Mul":
         return _quantized(model, node)
-    if node.op_type == "Add":
-        for value, other in (node.input, node.input[::-1]):
-            bias = _constant(model, other)
-            inner = _linear(model, value) if bias is not None and bias.ndim == 1 else None
-            if inner is not None and inner.head.bias is None and bias is not None:
-                return inner._replace(head=Head(inner.head.weight, bias.astype(np.float32)))
     return None
 
 
-def _with_residual(model: OnnxModel, name: str) -> GraphProjection | None:
-    """Return the map of a layer with a residual around it, as SigLIP's pooling has it."""
-    node = model.producers.get(name)
-    if node is None or node.op_type != "Add":
-        return None
-    for value, residual in (node.input, node.input[::-1]):
-        inner = _linear(model, value)
-        if inner is not None and _constant(model, residual) is None:
-            head = Head(inner.head.weight, inner.head.bias, residual=True)
-            return GraphProjection(head, (*inner.features, residual))
+def _sum(model: OnnxModel, name: str) -> GraphProjection | None:
+    """Return a map and what is added to it: a bias, or a residual around it, as SigLIP's pooling has it."""
+    node = _producer(model, name, "Add")
+    for value, other in (node.input, node.input[::-1]) if node is not None else ():
+        inner, bias = _linear(model, value) or _sum(model, value), _constant(model, other)
+        if inner is None or inner.head.residual:
+            continue
+        weight = inner.head.weight
+        if bias is None:
+            return GraphProjection(Head(weight, inner.head.bias, residual=True), (*inner.features, other))
+        if bias.ndim == 1 and inner.head.bias is None:
+            return inner._replace(head=Head(weight, bias.astype(np.float32)))
     return None
 
 

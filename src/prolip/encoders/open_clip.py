@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UnknownNameError, UsageError, check_name, first_line
 from prolip.encoders.base import choose_device
-from prolip.encoders.hub import (
-    cached_revision,
-    loading,
-    local_first,
-    refuse_download,
-    require_folder,
-)
+from prolip.encoders.hub import cached_revision, loading, local_first, refuse_download, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import require
 from prolip.io.reading import read_json

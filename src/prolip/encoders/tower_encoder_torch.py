@@ -92,7 +92,7 @@ class TowerEncoder(Encoder):
     def encode_text(self, prompts: Sequence[str]) -> Array:
         """Compute pre-projection text features [len(prompts), Dt]."""
         batches = [
-            to_numpy(self.trace_text(self.tokens(prompts[start : start + _PROMPTS_AT_ONCE])))
+            to_numpy(self._text(self.tokens(prompts[start : start + _PROMPTS_AT_ONCE])["input_ids"]).float())
             for start in range(0, len(prompts), _PROMPTS_AT_ONCE)
         ]
         return np.concatenate(batches)
@@ -104,10 +104,6 @@ class TowerEncoder(Encoder):
     def tokens(self, prompts: Sequence[str]) -> dict[str, Tensor]:
         """Return token numbers [P, L] on the tower's device."""
         return {"input_ids": self.anatomy.tokenize(list(prompts)).to(self.device)}
-
-    def trace_text(self, tokens: dict[str, Tensor]) -> Tensor:
-        """Compute text features of token numbers on the tower's device."""
-        return self._text(tokens["input_ids"]).float()
 
     def towers(self, copy: bool = False) -> Towers:
         """Return the model's towers, or those of a copy."""

@@ -43,7 +43,8 @@ class Towers:
     @property
     def offers(self) -> Capability:
         """What methods can use."""
-        has_attention = all(_has_attention(blocks) for blocks in (self.image_blocks, self.text_blocks))
+        towers = self.image_blocks, self.text_blocks
+        has_attention = all(blocks and all(map(attention_of, blocks)) for blocks in towers)
         offered = Capability.EMBEDDINGS | Capability.IMAGE_TOWER
         for capability, there in (
             (Capability.TOKEN_EMBEDDINGS, self.words is not None),
@@ -95,7 +96,3 @@ def attention_of(block: nn.Module) -> tuple[str, nn.Module] | None:
         if isinstance(module, nn.MultiheadAttention) or all(isinstance(linear, nn.Linear) for linear in maps):
             return name, module
     return None
-
-
-def _has_attention(blocks: tuple[nn.Module, ...]) -> bool:
-    return bool(blocks) and all(attention_of(block) is not None for block in blocks)
