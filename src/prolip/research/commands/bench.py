@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prolip.cli.console import OUTPUT, bar, console, print_json, say, table, warn
+from prolip.cli.console import bar, console, print_as_json, say, table, warn
 from prolip.cli.options import (
     PATH,
     POSITIVE,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from prolip.research.running.run import RunCounts
     from prolip.research.running.source import Source
 
+_HOW = ("source", "program", "settings", "template", "validation")  # of a published figure
 SEED = click.IntRange(1, 999_999)
 
 experiment = argument("name", "EXPERIMENT", "A name from `prolip bench list`.")
@@ -82,17 +83,14 @@ def list_experiments(name: str | None) -> None:
 
     if name is None:
         rows = [[e.name, e.reference, e.title, f"{len(e.entries)}"] for e in EXPERIMENTS.values()]
-        if OUTPUT.get().json:
-            print_json([dict(zip(("name", "reference", "title", "lines"), row, strict=True)) for row in rows])
-        else:
+        names = ("name", "reference", "title", "lines")
+        if not print_as_json([dict(zip(names, row, strict=True)) for row in rows]):
             table(None, ["experiment", "in the paper", "", "lines"], rows, right=3)
         return
     chosen = find_experiment(name)
     lacking = missing_methods(chosen)
-    if OUTPUT.get().json:
-        names = ("key", "label", "method")
-        lines = [{name: getattr(entry, name) for name in names} for entry in chosen.entries]
-        print_json([{**line, "available": line["method"] not in lacking} for line in lines])
+    lines = [{"key": e.key, "label": e.label, "method": e.method} for e in chosen.entries]
+    if print_as_json([{**line, "available": line["method"] not in lacking} for line in lines]):
         return
     rows = [[e.key, e.label, e.method + " (not available)" * (e.method in lacking)] for e in chosen.entries]
     table(f"{chosen.title} ({chosen.reference})", ["--line", "label", "method"], rows, right=9)
@@ -195,10 +193,8 @@ def run(
             encoding=show_encoding,
             progress=show_running,
         )
-    if OUTPUT.get().json:
-        done = {"done": counts.done, "failed": counts.failed}
-        print_json({"experiment": name, **done, "results": str(results)})
-    else:
+    done = {"done": counts.done, "failed": counts.failed}
+    if not print_as_json({"experiment": name, **done, "results": str(results)}):
         say(f"{counts.done} runs done, {counts.failed} failed; results in {results}")
         if counts.failed:
             say(f"why: prolip bench failures {name} --results {results}; the next run tries them again")
@@ -255,11 +251,7 @@ def show_published(name: str | None, style: str) -> None:
             "experiment": experiment.name or "-",
             "where": where,
             "row": row,
-            "source": provenance.source,
-            "program": provenance.program,
-            "settings": provenance.settings or "-",
-            "template": provenance.template,
-            "validation": provenance.validation,
+            **{name: getattr(provenance, name) or "-" for name in _HOW},
             "seeds": "not stated" if provenance.seeds is None else str(provenance.seeds),
             "line": entry.key if entry else "-",
             "compared": "; ".join(why) or "same",
@@ -267,9 +259,9 @@ def show_published(name: str | None, style: str) -> None:
         for experiment in chosen
         for where, row, provenance, entry, why in published_rows(experiment)
     ]
-    if OUTPUT.get().json:
-        print_json(rows)
-    elif style == "markdown":
+    if print_as_json(rows):
+        return
+    if style == "markdown":
         texts = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
         click.echo("\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in texts))
     else:
@@ -304,8 +296,7 @@ def failures(name: str, results: Path) -> None:
     from dataclasses import asdict
 
     failed = [(one.run, one.error) for one in _results(name, results).runs if one.error]
-    if OUTPUT.get().json:
-        print_json([{"run": asdict(run), "error": error} for run, error in failed])
+    if print_as_json([{"run": asdict(run), "error": error} for run, error in failed]):
         return
     for run, error in failed:
         head = f"{run.method} {run.options} on {run.dataset}, {run.shots} shots, seed {run.seed}"

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -84,20 +85,9 @@ class FeatureDataset:
             raise InputError(f"{path} has {', '.join(unknown)}: the arrays are called {', '.join(_ARRAYS)}")
         if missing := [name for name in ("x", "y") if name not in arrays]:
             raise InputError(f"{path} has no array {missing[0]}")
-        head = None
-        if "weight" in arrays:
-            head = Head(arrays["weight"], arrays.get("bias"))
-        classes = arrays.get("classes")
-        return cls(
-            path.stem,
-            arrays["x"],
-            arrays["y"],
-            arrays.get("text"),
-            None if classes is None else [str(name) for name in classes],
-            arrays.get("split"),
-            head,
-            float(arrays.get("scale", 100.0)),
-        )
+        head = Head(arrays["weight"], arrays.get("bias")) if "weight" in arrays else None
+        given: dict[str, Any] = {name: arrays.get(name) for name in ("x", "y", "text", "classes", "split")}
+        return cls(path.stem, **given, head=head, scale=float(arrays.get("scale", 100.0)))
 
     def as_text(self) -> Text | None:
         """Return the class rows. Where prompts are longer than 1, methods that need lengths find them."""

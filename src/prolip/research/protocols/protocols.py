@@ -171,12 +171,8 @@ def _accuracy(fitted: Fitted, x: Array, y: Array) -> float:
 
 def _measure(fitted: Fitted, x: Array, y: Array) -> Measurements:
     """Return the accuracy and the expected calibration error."""
-    logits = fitted.logits(x)
-    best = logits.max(axis=1, keepdims=True)
-    confidence = 1 / np.exp(logits - best).sum(axis=1)
-    hits = logits.argmax(axis=1) == y
-    error = metrics.confidence_gap(confidence, hits)
-    return {"accuracy": float(hits.mean()), "calibration_error": error}
+    p = fitted.proba(x)
+    return {"accuracy": metrics.accuracy(p, y), "calibration_error": metrics.calibration_error(p, y)}
 
 
 def _report(fitted: Fitted) -> Measurements:

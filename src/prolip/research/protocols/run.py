@@ -61,20 +61,21 @@ class Run:
             options.setdefault("seed", self.seed)
         return methods.create(self.method, **options)
 
-    def task(self, dataset: EncodedDataset, chosen: Sequence[int], text: Text | None = None) -> Task:
-        """Return the support set of a draw; `text` where only some of the classes take part."""
-        return self._task(dataset, "train", chosen, self.views, text)
-
     def validation_task(self, dataset: EncodedDataset, drawn: Draw) -> Task | None:
         """Return the validation set of a draw, in its plain view; None where the run has none."""
-        if self.validation == "none":
-            return None
-        return self._task(dataset, drawn.validation_split, drawn.validation, 1)
+        split = drawn.validation_split
+        return None if self.validation == "none" else self.task(dataset, drawn.validation, None, split, 1)
 
-    def _task(
-        self, dataset: EncodedDataset, split: str, chosen: Sequence[int], views: int, text: Text | None = None
+    def task(
+        self,
+        dataset: EncodedDataset,
+        chosen: Sequence[int],
+        text: Text | None = None,
+        split: str = "train",
+        views: int | None = None,
     ) -> Task:
-        x, y = dataset.splits[split].take(chosen, views)
+        """Return the images of a draw, the support set; `text` where only some of the classes take part."""
+        x, y = dataset.splits[split].take(chosen, views or self.views)
         rows = dataset.text(self.template) if text is None else text
         task = Task(x, y, rows, dataset.head, dataset.scale * self.scale)
         method = self.create()

@@ -45,21 +45,9 @@ def values_of(
     frame: pd.DataFrame, measure: str, column: str | pd.Series, percent: bool = True
 ) -> pd.DataFrame:
     """Return values of a measure in a column, or in the columns that a series names."""
-    return pd.DataFrame(
-        {
-            "model": frame["model"],
-            "about": "",
-            "entry": frame["entry"],
-            "row": frame["label"],
-            "column": column,
-            "shots": frame["shots"],
-            "dataset": frame["dataset"],
-            "seed": frame["seed"],
-            "setting": frame["options"],
-            "value": frame[measure] * (100 if percent else 1),
-            "trained": frame["trained"],
-        }
-    )
+    names = {"label": "row", "options": "setting"}
+    kept = frame[["model", "entry", "shots", "dataset", "seed", "trained", *names]].rename(columns=names)
+    return kept.assign(about="", column=column, value=frame[measure] * (100 if percent else 1))
 
 
 def by_shots(results: Results) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -84,18 +84,16 @@ class Results:
         for one in self.runs:
             run, result = one.run, one.result or {}
             tested = result.get("targets") or dict.fromkeys(run.datasets, result.get("accuracy"))
+            row = {name: getattr(run, name) for name in _OF_RUN}
+            row |= {"experiment": self.experiment.name, "label": labels[run.entry], "dataset": run.dataset}
+            row |= {"shots": shots_name(run.shots), "options": str(run.options), "trained_on": run.dataset}
+            row |= {name: result.get(name) for name in MEASURES} | {"accuracy": None, "score": None}
+            row |= {"done": one.result is not None}
+            chosen = (result.get("chosen") or {}).items()
+            row |= {f"chosen_{k}": v for k, v in chosen if isinstance(v, (int, float, str))}
             for dataset, accuracy in tested.items():
-                measured = {**{name: result.get(name) for name in MEASURES}, "accuracy": accuracy}
-                row = {name: getattr(run, name) for name in _OF_RUN}
-                row |= {"experiment": self.experiment.name, "label": labels[run.entry], "dataset": dataset}
-                row |= {
-                    "shots": shots_name(run.shots),
-                    "options": str(run.options),
-                    "trained_on": run.dataset,
-                }
-                row |= {**measured, "score": result.get("harmonic", accuracy), "done": one.result is not None}
-                row |= {f"chosen_{k}": v for k, v in (result.get("chosen") or {}).items() if _plain(v)}
-                rows.append(row)
+                score = result.get("harmonic", accuracy)
+                rows.append({**row, "dataset": dataset, "accuracy": accuracy, "score": score})
         frame = pd.DataFrame(rows)
         return frame.astype(dict.fromkeys((*MEASURES, "accuracy", "score"), float)) if rows else frame
 
@@ -204,10 +202,6 @@ class Results:
         if len(names) > 4:
             return f"{len(names)} datasets"
         return ", ".join(map(title_of, names))
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, (int, float, str))
 
 
 def _find_entry(experiment: Experiment, name: str) -> Entry:

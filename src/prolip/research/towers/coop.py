@@ -60,12 +60,7 @@ from prolip.encoders import Encoder
 from prolip.evaluate.metrics import accuracy
 from prolip.methods.base import FitContext
 from prolip.methods.registry import register
-from prolip.research.towers.prompt_tuning import (
-    Layout,
-    Prompts,
-    PromptTuning,
-    start_context,
-)
+from prolip.research.towers.prompt_tuning import Layout, Prompts, PromptTuning, start_context
 from prolip.research.towers.tower_method import TowerFitted, TowerTask
 from prolip.solvers.adam import Steps
 

@@ -74,14 +74,10 @@ class TestTime(ABC):
     weight_decay: float = 0.01
     eps: float = 1e-8
 
-    @property
-    def n_selected(self) -> int:
-        """Return the number of views that the step uses."""
-        return max(1, int(self.views * self.rho))
-
     def select(self, logits: Array) -> Array:
-        """Return indices [.., n_selected] of the views with the lowest entropy, of logits [.., V, K]."""
-        return entropy(softmax(logits)).argsort(axis=-1, kind="stable")[..., : self.n_selected]
+        """Return indices [.., S] of the views with the lowest entropy, of logits [.., V, K]."""
+        selected = max(1, int(self.views * self.rho))
+        return entropy(softmax(logits)).argsort(axis=-1, kind="stable")[..., :selected]
 
     @abstractmethod
     def logits(self, x: Any, start: Fitted, encoder: Encoder | None = None) -> Array:
