@@ -17,7 +17,7 @@ from prolip.api import save as saving
 from prolip.api.inputs import ReadOptions, as_images, encode, open_store, read_labelled
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions
-from prolip.api.recipe import RECIPE, Parameters, Recipe, with_parameters
+from prolip.api.recipe import RECIPE, Parameters, Recipe
 from prolip.core import Fitted, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.errors import NotFittedError, Parameter, as_path
@@ -43,7 +43,6 @@ class TrainingImagesWarning(UserWarning):
     """A model is evaluated on images that it was fitted on."""
 
 
-@with_parameters
 class FewShotClassifier(Parameters):
     """A classifier of images that learns from a few of each class; an estimator like those of scikit-learn.
 
@@ -105,11 +104,16 @@ class FewShotClassifier(Parameters):
             Further images, of any class or none, used if they help held-out labelled images;
             `info_["unlabelled"]` has the evidence.
         """
-        from prolip.api.fit import fit_images, fit_names
+        from prolip.api.fit import fit_names, fit_support, read_support, use_unlabelled
 
         if (images is None) == (classes is None):
             raise UsageError("give labelled images, or classes without images")
         recipe, encoder = self._recipe(), self._encoder(self.model)
+        if unlabelled is not None and not recipe.calibrate:
+            raise UsageError(
+                "held-out images say whether unlabelled ones help: they cannot be used with ",
+                Parameter("calibrate", False),
+            )
         if classes is not None:
             self.model_ = fit_names(encoder, recipe, classes)
             return self
@@ -117,10 +121,12 @@ class FewShotClassifier(Parameters):
             images, labels, groups, split="train", image_column=image_column, label_column=label_column
         )
         with progress_bars(self.progress) as bar:
-            self.model_ = fit_images(
-                encoder, recipe, labelled, self.reading, unlabelled=unlabelled,
-                progress=bar("encoding images"), training=bar("training", "steps"),
-            )  # fmt: skip
+            encoding = bar("encoding images")
+            support = read_support(encoder, labelled, recipe, self.reading, encoding)
+            model = fit_support(encoder, recipe, labelled.classes, support, bar("training", "steps"))
+            if unlabelled is not None:
+                model = use_unlabelled(model, unlabelled, self.reading, encoding)
+            self.model_ = model
         return self
 
     def compare(

@@ -20,7 +20,7 @@ from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array
-from prolip.core.errors import Parameter, as_text
+from prolip.core.errors import as_text
 from prolip.data import ImageSet, sample_few_shot, warn_of_short_classes
 from prolip.data.imageset import normalize_name
 from prolip.encoders import Encoder
@@ -34,30 +34,6 @@ from prolip.methods import create
 
 class DuplicateWarning(UserWarning):
     """Images occur more than once, in one class or in two."""
-
-
-def fit_images(
-    encoder: Encoder,
-    recipe: Recipe,
-    images: ImageSet,
-    reading: ReadOptions,
-    *,
-    unlabelled: Any = None,
-    progress: Progress | None = None,
-    training: Progress | None = None,
-) -> AdaptedModel:
-    """Fit a model on labelled images, then use a pool of unlabelled ones where that helps.
-
-    `progress` counts images as they are encoded, `training` the steps of a method that takes steps.
-    """
-    if unlabelled is not None and not recipe.calibrate:
-        raise UsageError(
-            "held-out images say whether unlabelled ones help: they cannot be used with ",
-            Parameter("calibrate", False),
-        )
-    support = read_support(encoder, images, recipe, reading, progress)
-    model = fit_support(encoder, recipe, images.classes, support, training)
-    return model if unlabelled is None else use_unlabelled(model, unlabelled, reading, progress)
 
 
 def fit_names(encoder: Encoder, recipe: Recipe, classes: Sequence[str]) -> AdaptedModel:
@@ -93,7 +69,7 @@ def read_support(
     support = make_support(encoder, recipe, sample, extraction)
     support = replace(support, negatives=encode_negatives(encoder, images, reading))
     if copies := len(extraction.hashes) - len(support.hashes):
-        warnings.warn(f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=4)
+        warnings.warn(f"ignored as copies of other images: {counted(copies)}", DuplicateWarning, stacklevel=3)
     return support
 
 
@@ -119,7 +95,11 @@ def make_support(
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
         groups = np.concatenate([task.groups, groups + task.groups.max() + 1])
     require_every_class(images, y.tolist())
-    groups = merge(_near_copy_groups(x[0], y, new.images), groups)
+    before, unseen = len(hashes), np.zeros((SIGNATURE_SIDE, SIGNATURE_SIDE), np.float32)
+    copies = near_copy_groups(  # the images of a saved model cannot be opened
+        x[0], y, lambda i: unseen if i < before else open_signature(new.images[i - before])
+    )
+    groups = merge(copies, groups)
     task = make_task(encoder, x, y, recipe.class_text(encoder, images.classes), groups)
     new_hashes = tuple(extraction.hashes[i] for i in fresh)
     negatives = None if old is None else old.negatives
@@ -173,15 +153,6 @@ def use_unlabelled(
     report = {**model.report, "scale": getattr(fitted, "scale", None), "unlabelled": summary}
     support = replace(model.support, skipped=(*model.support.skipped, *extraction.bad))
     return replace(model, fitted=fitted, confidence=confidence, support=support, report=report)
-
-
-def _near_copy_groups(x: Array, y: Array, images: Sequence[Any]) -> Array:
-    """Number the groups [n] of near-copies by features x [n, width].
-
-    `images` are the last of the n images, which can be opened; those of a saved model cannot.
-    """
-    unknown, old = np.zeros((SIGNATURE_SIDE, SIGNATURE_SIDE), np.float32), len(x) - len(images)
-    return near_copy_groups(x, y, lambda i: unknown if i < old else open_signature(images[i - old]))
 
 
 def _new_images(hashes: Sequence[bytes], images: ImageSet, known: dict[bytes, int]) -> list[int]:

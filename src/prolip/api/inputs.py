@@ -19,7 +19,8 @@ from prolip.core.errors import as_path
 from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.folders import refuse_url
 from prolip.data.imageset import is_negative, normalize_label
-from prolip.data.inputs import images_in, is_source
+from prolip.data.inputs import images_in
+from prolip.data.objects import object_tables
 from prolip.encoders import Encoder
 from prolip.features import Extraction, FeatureStore, extract, none_readable
 from prolip.features.images import is_single_image
@@ -83,14 +84,14 @@ def read_labelled(
     others may follow. `groups` has the group of each image; `columns` are those of `read_images`. Images
     whose label is one of NEGATIVES are no class: they become `negatives`.
     """
-    if isinstance(images, Mapping) and not is_source(images):
+    if isinstance(images, Mapping) and not object_tables(images):
         images, labels = _split_mapping(images, labels)
     elif labels is None and isinstance(images, (list, zip)):
         images = list(images)
         if images and all(isinstance(pair, tuple) and len(pair) == 2 for pair in images):
             images, labels = zip(*images, strict=True)
     if labels is None and not isinstance(images, ImageSet):
-        if not isinstance(images, (str, os.PathLike)) and not is_source(images):
+        if not isinstance(images, (str, os.PathLike)) and not object_tables(images):
             raise UsageError(
                 "a list of images needs labels: as a second list, as (image, label) pairs, or as "
                 "{label: images}; a folder per class has its own"

@@ -4,16 +4,14 @@ Nothing is sent but by `push`: the tuned matrix, the class texts and the card; f
 and an example image only if the caller says so. A repository is private unless requested otherwise.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from prolip.api.model import AdaptedModel
 from prolip.api.save import describe, save
-from prolip.core import ModelError, ProlipError, UsageError
-from prolip.core.errors import Parameter, as_text, first_line
+from prolip.core import ModelError, UsageError
+from prolip.core.errors import Parameter, as_text, errors_as, first_line
 from prolip.encoders.hub import quiet
 from prolip.export.card import model_card
 from prolip.export.saved import CARD, CONFIG
@@ -34,7 +32,7 @@ def push(model: AdaptedModel, name: str, private: bool, support: bool, force: bo
     if not get_token():
         raise UsageError("log in to the model hub first: run `hf auth login`, or set HF_TOKEN")
     with _hub_errors(f"{name} cannot be pushed"), TemporaryDirectory() as folder:
-        api = HfApi(endpoint=_endpoint())
+        api = HfApi()
         repository = name if "/" in name else f"{api.whoami()['name']}/{name}"
         try:
             files = {file.rfilename for file in api.model_info(repository).siblings or ()}
@@ -66,26 +64,12 @@ def fetch(name: str, revision: str | None = None) -> Path:
         return Path(name).expanduser()
     with _hub_errors(f"{name} cannot be loaded from the hub"), quiet():
         patterns = [CONFIG, CARD, *_TENSORS]
-        folder = Path(
-            snapshot_download(name, revision=revision, allow_patterns=patterns, endpoint=_endpoint())
-        )
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{name} is not a model of prolip: it has no {CONFIG}")
     return folder
 
 
-def _endpoint() -> str:
-    from huggingface_hub import constants
-
-    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
-
-
-@contextmanager
-def _hub_errors(what: str) -> Iterator[None]:
+def _hub_errors(what: str) -> AbstractContextManager[None]:
     """Raise errors of the hub's library, which are of many kinds, as one line."""
-    try:
-        yield
-    except ProlipError:
-        raise
-    except Exception as error:
-        raise ModelError(f"{what}: {first_line(error)}") from error
+    return errors_as(lambda error: ModelError(f"{what}: {first_line(error)}"))

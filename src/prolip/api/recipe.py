@@ -4,8 +4,7 @@ The constructor of `FewShotClassifier`, its documentation and `get_params`, the 
 reference and the saved model are made of these declarations.
 
     Recipe       what a fit depends on; a saved model keeps it, and uses it again when it grows
-    Runtime      the encoder, and how it runs here; not saved
-    Parameters   all of them as attributes that may change, with scikit-learn's protocol
+    Parameters   all of them as attributes that may change, and the encoder and how it runs here
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 # The command line reads the declarations for `--help`: heavy modules are imported where they are used.
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from prolip.core import Text
     from prolip.encoders import Encoder
 
-T = TypeVar("T")
 COMMON, IMAGES, METHOD, OUTPUT, ADVANCED = GROUPS = (
     "Common", "Images and tables", "Method", "Output", "Advanced",
 )  # fmt: skip
@@ -135,9 +133,9 @@ class Recipe:
         return method
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """The encoder of a fit, and how it runs here."""
+@dataclass(eq=False, repr=False)
+class Parameters:
+    """The options of a fit as attributes, with scikit-learn's protocol and without scikit-learn."""
 
     model: str | Encoder = option(
         "offline",
@@ -145,6 +143,14 @@ class Runtime:
         "open_clip:local-dir:PATH or hf:ID-or-PATH; in Python also a loaded encoder.",
         COMMON,
     )
+    method: str = "anchored"
+    _: KW_ONLY
+    options: dict[str, Any] | None = None
+    shots: int | None = None
+    views: int = 1
+    seed: int = 0
+    templates: str | Sequence[str] | None = None
+    calibrate: bool = True
     device: str = option("auto", "Where the encoder runs: auto, cpu, cuda, mps.", ADVANCED)
     store: str | Path | bool | None = option(
         None, "Folder for computed features.", ADVANCED, shown="the user's cache", path=True,
@@ -162,59 +168,13 @@ class Runtime:
         OUTPUT, flags=(),
     )  # fmt: skip
 
-
-OPTIONS = {
-    each.name: each
-    for kind in (Runtime, Recipe)
-    for each in fields(kind)
-    if "option" in each.metadata
-}  # fmt: skip
-RECIPE = tuple(each.name for each in fields(Recipe) if each.name in OPTIONS)
-
-
-def with_parameters(cls: type[T]) -> type[T]:
-    """Put the options into the documentation of a class, in place of `{parameters}`."""
-    lines = ["Parameters", "----------"]
-    for name, each in OPTIONS.items():
-        lines += [name, textwrap.indent(textwrap.fill(each.metadata["option"].help, 100), "    ")]
-    section = textwrap.indent("\n".join(lines), "    ")
-    cls.__doc__ = (cls.__doc__ or "").replace("    {parameters}", section)
-    return cls
-
-
-class Parameters:
-    """The options of a fit as attributes, with scikit-learn's protocol and without scikit-learn."""
-
-    def __init__(
-        self,
-        model: str | Encoder = "offline",
-        method: str = "anchored",
-        *,
-        options: dict[str, Any] | None = None,
-        shots: int | None = None,
-        views: int = 1,
-        seed: int = 0,
-        templates: str | Sequence[str] | None = None,
-        calibrate: bool = True,
-        device: str = "auto",
-        store: str | Path | bool | None = None,
-        skip_bad: bool | float = False,
-        download: bool = False,
-        progress: bool | Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        self.model = model
-        self.method = method
-        self.options = options
-        self.shots = shots
-        self.views = views
-        self.seed = seed
-        self.templates = templates
-        self.calibrate = calibrate
-        self.device = device
-        self.store = store
-        self.skip_bad = skip_bad
-        self.download = download
-        self.progress = progress
+    def __init_subclass__(cls) -> None:
+        """Put the options into the documentation of the class, in place of `{parameters}`."""
+        lines = ["Parameters", "----------"]
+        for name, each in OPTIONS.items():
+            lines += [name, textwrap.indent(textwrap.fill(each.metadata["option"].help, 100), "    ")]
+        section = textwrap.indent("\n".join(lines), "    ")
+        cls.__doc__ = (cls.__doc__ or "").replace("    {parameters}", section)
 
     def recipe(self) -> Recipe:
         """Return what a fit depends on, checked."""
@@ -251,3 +211,7 @@ class Parameters:
             for name, value in self.get_params().items()
             if value is not defaults[name].default and value != defaults[name].default
         )
+
+
+OPTIONS = {each.name: each for kind in (Parameters, Recipe) for each in fields(kind) if each.metadata}
+RECIPE = tuple(each.name for each in fields(Recipe) if each.metadata)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from prolip.api.model import AdaptedModel, Support, make_task
 from prolip.api.recipe import Recipe
 from prolip.core import HeldOutPredictions, ModelError, SavedModelError, Settings, Task, Text
 from prolip.core.arrays import Array
-from prolip.core.errors import as_path, first_line, is_json_of
+from prolip.core.errors import as_path, errors_as, first_line, is_json_of
 from prolip.data.imageset import normalize_label
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
@@ -112,16 +112,12 @@ def load(
         return _restore(saved, encoder, text)
 
 
-@contextmanager
-def _corrupt_model_errors(path: Path) -> Iterator[None]:
+def _corrupt_model_errors(path: Path) -> AbstractContextManager[None]:
     """Re-raise any error of parsing as a `SavedModelError`, except those of the base model."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except Exception as error:  # a malicious file may fail anywhere
-        why = first_line(error)
-        raise SavedModelError(f"{path} is damaged, or is not a model: {why}") from error
+    return errors_as(
+        lambda error: SavedModelError(f"{path} is damaged, or is not a model: {first_line(error)}"),
+        keep=ModelError,
+    )
 
 
 def _restore(saved: SavedModel, encoder: Encoder, text: Text) -> AdaptedModel:

@@ -7,7 +7,8 @@ exits with `exit_code`; any other exception is a bug, and keeps its traceback.
 import difflib
 import math
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -77,6 +78,22 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its type if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
+
+
+@contextmanager
+def errors_as(
+    make: Callable[[Exception], ProlipError], keep: type[ProlipError] = ProlipError
+) -> Iterator[None]:
+    """Raise any error inside as what `make` returns for it, except those of the class `keep`.
+
+    Libraries raise nearly anything, on damaged files and for failures of a network.
+    """
+    try:
+        yield
+    except keep:
+        raise
+    except Exception as error:
+        raise make(error) from error
 
 
 def check_name(kind: str, name: Any, known: Collection[str]) -> None:

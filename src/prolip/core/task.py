@@ -217,7 +217,7 @@ class Task:
 
     def with_features(self, x: Array, head: Head | None) -> Task:
         """The same labels and text on other features."""
-        return Task(x, self.y, self.text, head, self.scale, self.groups)
+        return replace(self, x=x, head=head)
 
     def with_scale(self, scale: float) -> Task:
         """The same task at another temperature."""
@@ -225,13 +225,12 @@ class Task:
 
     def subset(self, images: Array) -> Task:
         """Only these images, all their views."""
-        groups = self.groups[images]
-        return Task(self.x[:, images], self.y[images], self.text, self.head, self.scale, groups)
+        return replace(self, x=self.x[:, images], y=self.y[images], groups=self.groups[images])
 
     def select_classes(self, classes: Array) -> Task:
         """Only these classes [k], in this order, and their images."""
         place = np.full(self.classes, -1)
         place[classes] = np.arange(len(classes))
         images = np.flatnonzero(place[self.y] >= 0)
-        text, groups = self.text.subset(classes), self.groups[images]
-        return Task(self.x[:, images], place[self.y[images]], text, self.head, self.scale, groups)
+        task = self.subset(images)
+        return replace(task, y=place[task.y], text=self.text.subset(classes))

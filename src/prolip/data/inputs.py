@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from prolip.core.errors import InputError, UsageError, check_name
+from prolip.data.arrow import load_saved_dataset, parquet_table
 from prolip.data.folders import (
     SPLITS,
     TEXT_TABLES,
@@ -30,6 +31,7 @@ from prolip.data.folders import (
     table_in,
 )
 from prolip.data.imageset import ImageSet, LazyImage, class_names
+from prolip.data.objects import column_images, object_tables
 from prolip.data.tables import Table, TableOptions, text_table
 from prolip.io.reading import Source
 
@@ -64,8 +66,6 @@ def read_images(
         animal, a day, a camera), where a photo directly in the class folder is a group of its own; anything
         else is a column of a table. None takes a table's column `group`, if there is one.
     """
-    from prolip.data.objects import object_tables
-
     folder = None if images_dir is None else existing(images_dir)
     options = TableOptions(image_column, label_column, group_by, folder)
     if split is not None:
@@ -109,17 +109,8 @@ def list_images(
 
 def images_in(source: Any) -> list[Any] | None:
     """Return the images of a frame or a dataset in memory, or of a column; None for anything else."""
-    from prolip.data.objects import column_images, object_tables
-
     tables = object_tables(source)
     return _images_of(tables, TableOptions()) if tables else column_images(source)
-
-
-def is_source(value: Any) -> bool:
-    """Whether this is an object with images and labels."""
-    from prolip.data.objects import object_tables
-
-    return bool(object_tables(value))
 
 
 def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet:
@@ -141,13 +132,8 @@ def _from_path(path: Path, split: str | None, options: TableOptions) -> ImageSet
 def _tables_at(path: Path) -> list[Table]:
     """Return the table of a file, or those of a saved dataset; none of anything else."""
     if is_saved_dataset(path):
-        from prolip.data.arrow import load_saved_dataset
-        from prolip.data.objects import object_tables
-
         return object_tables(load_saved_dataset(path), str(path), path)
     if path.suffix.lower() == ".parquet":
-        from prolip.data.arrow import parquet_table
-
         return [parquet_table(path)]
     return [text_table(path)] if path.suffix.lower() in TEXT_TABLES else []
 

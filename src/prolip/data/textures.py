@@ -39,9 +39,15 @@ def draw_textures(per_class: int, seed: int = 0, split: str = "train") -> ImageS
 
 def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
     """Draw one image [size, size] of a kind."""
-    u, v = _plane(rng, size)
+    y, x = np.mgrid[:size, :size] / size - 0.5
+    angle, periods, bend = rng.uniform(0, np.pi), rng.uniform(4, 9), rng.uniform(0, 0.06)
+    x = x + bend * (_clouds(rng, size, 3) - 0.5)
+    y = y + bend * (_clouds(rng, size, 3) - 0.5)
+    u = periods * (np.cos(angle) * x - np.sin(angle) * y) + rng.uniform()
+    v = periods * (np.sin(angle) * x + np.cos(angle) * y) + rng.uniform()
     pattern = TEXTURES[kind](rng, u, v)[..., None]  # [S, S, 1]
-    dark, light = _two_colours(rng)
+    dark = np.array(colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.2, 0.9), rng.uniform(0.1, 0.45)))
+    light = np.array(colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.0, 0.7), rng.uniform(0.7, 1.0)))
     if kind not in _LIT and rng.uniform() < 0.3:
         dark, light = light, dark
     pixels = dark + (light - dark) * pattern  # [S, S, 3]
@@ -50,18 +56,10 @@ def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
     return Image.fromarray((255 * pixels.clip(0, 1)).round().astype(np.uint8))
 
 
-def _striped(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return _edge(np.sin(2 * np.pi * u) - rng.uniform(-0.5, 0.5))
-
-
 def _dotted(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     # Every second row may be shifted by half a dot.
     u = u + rng.choice([0.0, 0.5]) * (np.floor(v) % 2)
     return _edge(rng.uniform(0.22, 0.38) - np.hypot(u % 1 - 0.5, v % 1 - 0.5), 0.05)
-
-
-def _chequered(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return _edge(np.sin(np.pi * u) * np.sin(np.pi * v), 0.08)
 
 
 def _grid(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -129,9 +127,9 @@ def _blotchy(rng: np.random.Generator, u: np.ndarray, v: np.ndarray) -> np.ndarr
 
 
 TEXTURES: dict[str, Pattern] = {
-    "striped": _striped,
+    "striped": lambda rng, u, v: _edge(np.sin(2 * np.pi * u) - rng.uniform(-0.5, 0.5)),
     "dotted": _dotted,
-    "chequered": _chequered,
+    "chequered": lambda rng, u, v: _edge(np.sin(np.pi * u) * np.sin(np.pi * v), 0.08),
     "grid": _grid,
     "zigzagged": _zigzagged,
     "woven": _woven,
@@ -145,18 +143,6 @@ TEXTURES: dict[str, Pattern] = {
 _LIT = frozenset({"woven", "bubbly"})
 
 
-def _plane(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw coordinates u, v [S, S]: turned, scaled to some periods per image, shifted, slightly bent."""
-    y, x = np.mgrid[:size, :size] / size - 0.5
-    angle, periods = rng.uniform(0, np.pi), rng.uniform(4, 9)
-    bend = rng.uniform(0, 0.06)
-    x = x + bend * (_clouds(rng, size, 3) - 0.5)
-    y = y + bend * (_clouds(rng, size, 3) - 0.5)
-    u = periods * (np.cos(angle) * x - np.sin(angle) * y) + rng.uniform()
-    v = periods * (np.sin(angle) * x + np.cos(angle) * y) + rng.uniform()
-    return u, v
-
-
 def _clouds(rng: np.random.Generator, size: int, cells: int) -> np.ndarray:
     """Draw smooth noise [S, S] in 0 .. 1 with about `cells` bumps a side."""
     coarse = Image.fromarray(rng.uniform(size=(cells + 3, cells + 3)).astype(np.float32))
@@ -166,9 +152,3 @@ def _clouds(rng: np.random.Generator, size: int, cells: int) -> np.ndarray:
 def _edge(signed: np.ndarray, softness: float = 0.2) -> np.ndarray:
     """Return 0 where `signed` is negative, 1 where positive, without jagged edges."""
     return 0.5 + 0.5 * np.tanh(signed / softness)
-
-
-def _two_colours(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    dark = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.2, 0.9), rng.uniform(0.1, 0.45))
-    light = colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.0, 0.7), rng.uniform(0.7, 1.0))
-    return np.array(dark), np.array(light)

@@ -13,8 +13,8 @@ import io
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from pi_heif import register_heif_opener
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, Parameter
+from prolip.core.errors import InputError, Parameter, errors_as
 from prolip.data.folders import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.encoders.preprocess import block_side
@@ -160,18 +160,15 @@ class _TimedFile(io.BytesIO):
         return super().read(size)
 
 
-@contextmanager
-def _image_errors(name: str) -> Iterator[None]:
+def _image_errors(name: str) -> AbstractContextManager[None]:
     """Turn any error inside into an `ImageError` with its reason."""
-    try:
-        yield
-    except ImageError:
-        raise
-    except UnidentifiedImageError as error:
-        raise ImageError(name, "it is damaged, or not an image in a supported format") from error
-    except Exception as error:  # Pillow's decoders raise nearly anything on a damaged file
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
-        raise ImageError(name, reason or type(error).__name__) from error
+    return errors_as(lambda error: ImageError(name, _reason(error)), keep=ImageError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "it is damaged, or not an image in a supported format"
+    return getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -208,8 +205,15 @@ def to_jpeg(image: Image.Image, side: int, quality: int) -> bytes:
 
 
 def from_array(source: Any) -> Image.Image:
-    """Make an image of an array [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels."""
-    values = channels_last(source)
+    """Make an image of an array [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels.
+
+    The length of an axis tells whether it has the channels; where both ends would do, NumPy arrays have them
+    last and torch tensors first, as is usual for each.
+    """
+    values = to_numpy(source)
+    tensor = hasattr(source, "detach")
+    if values.ndim == 3 and values.shape[0] in CHANNELS and (tensor or values.shape[2] not in CHANNELS):
+        values = values.transpose(1, 2, 0)
     if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in CHANNELS)) or not values.size:
         raise InputError(
             "an image array must be [H, W], or [H, W, C] or [C, H, W] with 1, 3 or 4 channels, "
@@ -229,20 +233,6 @@ def from_array(source: Any) -> Image.Image:
     elif values.dtype != np.uint8:
         raise InputError(f"an image array must be uint8, uint16 or float, got {values.dtype}")
     return Image.fromarray(np.ascontiguousarray(values))
-
-
-def channels_last(source: Any) -> Array:
-    """Return the pixels of one image as [H, W], or [H, W, C] with C of 1, 3 or 4.
-
-    The length of an axis tells whether it has the channels; where both ends would do, NumPy arrays have them
-    last and torch tensors first, as is usual for each.
-    """
-    values = to_numpy(source)
-    if values.ndim != 3:
-        return values
-    first, last = values.shape[0] in CHANNELS, values.shape[2] in CHANNELS
-    tensor = hasattr(source, "detach")
-    return values.transpose(1, 2, 0) if first and (tensor or not last) else values
 
 
 def is_single_image(source: Any) -> bool | None:

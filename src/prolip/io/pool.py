@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prolip.core.errors import ProlipError
@@ -26,39 +28,31 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", 
 _RETRIES = 3  # of a job whose worker on the cluster dies
 
 
+@dataclass(frozen=True)
 class Pool:
-    """Runs a function on every job; this one in this process."""
+    """Runs a function on every job; this one in this process.
 
-    def imap_unordered(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results as they come; the first error of a job is raised."""
-        return map(function, jobs)
+    `imap_unordered` yields the results as they come, and raises the first error of a job.
+    """
 
-
-class _LocalPool(Pool):
-    """Processes on this machine. `multiprocessing.Pool` would wait forever for the job of one that died."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def imap_unordered(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterator[Any]:
-        try:
-            for future in as_completed([self._executor.submit(function, job) for job in jobs]):
-                yield future.result()
-        except BrokenProcessPool as error:
-            raise ProlipError("a worker process was killed: start fewer if memory is short") from error
+    imap_unordered: Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]] = map
 
 
-class _RayPool(Pool):
-    """Processes of a cluster. Ray's pool returns the errors of jobs, where Python's raises them."""
+def _in_processes(executor: Executor, function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterator[Any]:
+    """Use processes on this machine; `multiprocessing.Pool` would wait forever for the job of a dead one."""
+    try:
+        for future in as_completed([executor.submit(function, job) for job in jobs]):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise ProlipError("a worker process was killed: start fewer if memory is short") from error
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
 
-    def imap_unordered(self, function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterator[Any]:
-        for result in self._pool.imap_unordered(function, jobs):
-            if isinstance(result, Exception):
-                raise getattr(result, "underlying", result)
-            yield result
+def _on_ray(pool: Any, function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterator[Any]:
+    """Use processes of a cluster. Ray's pool returns the errors of jobs, where Python's raises them."""
+    for result in pool.imap_unordered(function, jobs):
+        if isinstance(result, Exception):
+            raise getattr(result, "underlying", result)
+        yield result
 
 
 @contextmanager
@@ -79,7 +73,7 @@ def open_pool(processes: int | None = None, ray_address: str | None = None) -> I
     os.environ.update(ONE_THREAD)  # which the processes inherit
     executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _ignore_interrupts)
     try:
-        yield _LocalPool(executor)
+        yield Pool(partial(_in_processes, executor))
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
         for worker in set(multiprocessing.active_children()).difference(others):
@@ -111,7 +105,7 @@ def _ray_pool(processes: int | None, address: str) -> Iterator[Pool]:
     try:
         module = importlib.import_module("ray.util.multiprocessing")
         with module.Pool(processes, ray_remote_args=workers) as pool:
-            yield _RayPool(pool)
+            yield Pool(partial(_on_ray, pool))
     finally:
         if started:
             ray.shutdown()
