@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def paper(share: float = 1.0, lam: float = 1.0, standardised: bool = False) -> F
     """`prolip` at a share of the model's scale and a multiple of 1/N, on standardised features or not."""
 
     def fit(task: Task) -> Fitted:
-        own = task.with_scale(share * task.scale)
+        own = replace(task, scale=share * task.scale)
         if not standardised:
             return methods.create("prolip", lam=lam / task.shots).fit(own)
         problem = anchored.Problem.of(own)

@@ -8,7 +8,7 @@ import pytest
 from pictures import COLOURS, blotch
 from prolip import FewShotClassifier
 from prolip.io import progress
-from prolip.io.progress import ProgressBars
+from prolip.io.progress import Bar, ProgressBars
 
 IMAGES = [blotch(colour, 700 + k) for k, colour in enumerate(COLOURS.values())]
 
@@ -33,18 +33,18 @@ def test_a_bar_is_drawn_where_somebody_looks_and_after_a_while(monkeypatch, show
         monkeypatch.setattr(progress, name, seconds)
     file = Terminal() if terminal else io.StringIO()
     with redirect_stderr(file), ProgressBars(shown) as bars:
-        update = bars.bar("encoding images")
-        for done in range(1, 11) if update else ():
+        update = Bar(bars, "encoding images")
+        for done in range(1, 11):
             update(done, 10)
     assert ("encoding images" in file.getvalue()) == drawn
 
 
 def test_a_bar_starts_again_for_the_next_of_several_things():
     with redirect_stderr(Terminal()) as terminal, ProgressBars(True) as bars:
-        bars.bar("encoding images")(5, 5)  # nothing to wait for
+        Bar(bars, "encoding images")(5, 5)  # nothing to wait for
         assert terminal.getvalue() == ""
-        bar = bars.bar("encoding")
-        bar.note("one failed")
+        bar = Bar(bars, "encoding")
+        bar.note = "one failed"
         for done in (1, 4, 5, 0, 2):
             bar(done, 5)
     assert "0/5" in terminal.getvalue()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from prolip.core import ProlipError
-from prolip.features import FeatureStore, Space, extract
+from prolip.features import FeatureStore, extract
+from prolip.features.store import Space
 from test_features import WIDTH, Fake, noise
 
 STATE = (5, 10**9, 10**9, 7)

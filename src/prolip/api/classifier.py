@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from prolip.api.inputs import ReadOptions, as_images, encode, open_store, read_l
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions
 from prolip.api.recipe import RECIPE, Parameters, Recipe
-from prolip.core import Fitted, UsageError
+from prolip.core import Fitted, InputError, Task, UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.core.errors import NotFittedError, Parameter, as_path
 from prolip.data import ImageSet
@@ -28,7 +29,7 @@ from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
 from prolip.export.saved import manifest_checksum
 from prolip.features import Extraction
-from prolip.io.progress import Progress, ProgressBars
+from prolip.io.progress import Bar, Progress, ProgressBars
 
 # What a prediction does not need is imported where it is used: a saved model then starts sooner.
 if TYPE_CHECKING:
@@ -143,14 +144,39 @@ class FewShotClassifier(Parameters):
         `candidates` are compared with the default; None is every method that trains no tower. `models` are
         compared too, in place of `model`, the preferred one first.
         """
-        from prolip.api.compare import compare
+        from prolip.api.fit import read_support
+        from prolip.evaluate.comparison import DEFAULT, Candidate, compare_models
 
         recipe, labelled = self._recipe(), read_labelled(images, labels, groups, split="train")
+        for name, values in (("candidates", candidates), ("models", models)):
+            if isinstance(values, str) or (values is not None and not values):
+                raise UsageError(f"{name} must be a list of names, got {values!r}")
+        models, chosen = [self.model] if models is None else models, None
+        for model in models:
+            if isinstance(model, str):
+                encoders.check_model(model, require_here=not self.download)
+        if candidates is not None:
+            named = [Candidate(item) if isinstance(item, str) else item for item in candidates]
+            chosen = [DEFAULT, *(candidate for candidate in named if candidate != DEFAULT)]
+        for candidate in chosen or ():  # refuse wrong names and options before any image is encoded
+            if candidate.create(recipe.seed).trains_tower:
+                raise UsageError(f"{candidate} trains the encoder, for minutes: it is for `prolip bench run`")
+
+        def tasks(progress: Progress) -> Iterator[tuple[str, Task]]:
+            """Yield the name of each model and the task in its features; one model at a time is in memory."""
+            first = None
+            for model in models:
+                encoder = self._encoder(model)
+                support = read_support(encoder, labelled, recipe, self.reading, progress)
+                first = first or support
+                if support.hashes != first.hashes:
+                    raise InputError("images have changed while they were compared: compare again")
+                yield encoder.name, replace(support.require_task(), groups=first.require_task().groups)
+
         with progress_bars(self.progress) as bar:
-            return compare(
-                [self.model] if models is None else models, self._encoder, recipe, labelled, self.reading,
-                candidates=candidates, download=self.download,
-                progress=bar("encoding images"), fitting=bar("comparing methods", "methods"),
+            return compare_models(
+                tasks(bar("encoding images")), chosen, seed=recipe.seed,
+                progress=bar("comparing methods", "methods"),
             )  # fmt: skip
 
     # Prediction: one row per image, in order; None or NaN for one that `skip_bad` skipped.
@@ -489,4 +515,4 @@ def progress_bars(progress: Any) -> Iterator[Any]:
         yield lambda label, unit="images": partial(progress, label)
     else:
         with ProgressBars(progress) as bars:
-            yield bars.bar
+            yield partial(Bar, bars)

@@ -90,7 +90,7 @@ def make_support(
     fresh = _new_images(extraction.hashes, images.subset(extraction.kept), known)
     new = images.subset([extraction.kept[i] for i in fresh])
     x, y = extraction.features[:, fresh], np.array(new.labels, int)
-    groups = np.array(range(len(new)) if new.groups is None else new.group_numbers(), int)
+    groups = np.unique(range(len(new)) if new.groups is None else new.groups, return_inverse=True)[1]
     if task is not None:
         x, y = np.concatenate([task.x, x], axis=1), np.concatenate([task.y, y])
         groups = np.concatenate([task.groups, groups + task.groups.max() + 1])

@@ -22,7 +22,8 @@ from prolip.data.imageset import is_negative, normalize_label
 from prolip.data.inputs import images_in
 from prolip.data.objects import object_tables
 from prolip.encoders import Encoder
-from prolip.features import Extraction, FeatureStore, extract, none_readable
+from prolip.features import Extraction, FeatureStore, extract
+from prolip.features.extract import none_readable
 from prolip.features.images import is_single_image
 from prolip.io.files import cache_dir, readable
 from prolip.io.progress import Progress

@@ -14,7 +14,7 @@ from prolip.api.model import AdaptedModel
 from prolip.core import UsageError
 from prolip.core.arrays import Array, softmax
 from prolip.evaluate.out_of_distribution import FALSE_REJECT
-from prolip.features import extract, none_readable
+from prolip.features.extract import extract, none_readable
 from prolip.io.progress import Progress
 
 CHUNK = 64  # images that are read together: results appear as they come

@@ -219,10 +219,6 @@ class Task:
         """The same labels and text on other features."""
         return replace(self, x=x, head=head)
 
-    def with_scale(self, scale: float) -> Task:
-        """The same task at another temperature."""
-        return replace(self, scale=scale)
-
     def subset(self, images: Array) -> Task:
         """Only these images, all their views."""
         return replace(self, x=self.x[:, images], y=self.y[images], groups=self.groups[images])

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from prolip.core.errors import InputError
 from prolip.io.files import readable
 
@@ -129,13 +127,6 @@ class ImageSet:
     def label_names(self) -> list[Any]:
         """The label of each image."""
         return [self.classes[k] for k in self.labels]
-
-    def group_numbers(self) -> list[int] | None:
-        """Return a number for each group, for each image; None without groups."""
-        if self.groups is None:
-            return None
-        numbers: list[int] = np.unique(self.groups, return_inverse=True)[1].tolist()
-        return numbers
 
     def subset(self, indices: Sequence[int]) -> ImageSet:
         """Return these images, in this order, with the same classes."""

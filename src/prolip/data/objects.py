@@ -87,7 +87,7 @@ def _pairs_table(source: Any) -> Table:
 
     def read(columns: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
         for index in indices:
-            image = partial(_item_image, dataset, index) if samples is None else Path(samples[index][0])
+            image = partial(lambda i: dataset[i][0], index) if samples is None else Path(samples[index][0])
             target = to_python_scalar(dataset[index][1] if labels is None else labels[index])
             if classes is not None and isinstance(target, int):
                 if not 0 <= target < len(classes):
@@ -107,7 +107,3 @@ def _unwrap(source: Any) -> tuple[Any, list[int]]:
     dataset, indices = _unwrap(source.dataset)
     chosen = getattr(source, "indices", None)
     return dataset, indices if chosen is None else [indices[int(i)] for i in chosen]
-
-
-def _item_image(dataset: Any, index: int) -> Any:
-    return dataset[index][0]

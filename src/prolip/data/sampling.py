@@ -54,15 +54,8 @@ def sample_few_shot(labels: Iterable[int], shots: int | None, seed: int, short: 
     return _draw(labels, shots, random.Random(seed), short)
 
 
-def check_shots(shots: int | None) -> None:
-    """Refuse a number of images per class that is not one."""
-    if shots is not None and not (isinstance(shots, (int, np.integer)) and shots >= 1):
-        raise InputError(f"shots must be at least 1, got {shots!r}")
-
-
 def warn_of_short_classes(labels: Sequence[int], shots: int | None) -> None:
     """Warn if classes have fewer images than requested."""
-    check_shots(shots)
     sizes = sorted(Counter(labels).values())
     short = sum(shots is not None and size < shots for size in sizes)
     if short:
@@ -144,7 +137,8 @@ def sample_base_support(
 
 def _draw(labels: Iterable[int], shots: int | None, rng: random.Random, short: Short) -> list[int]:
     check_name("rule for short classes", short, ("keep", "repeat"))
-    check_shots(shots)
+    if shots is not None and not (isinstance(shots, (int, np.integer)) and shots >= 1):
+        raise InputError(f"shots must be at least 1, got {shots!r}")
     chosen: list[int] = []
     for indices in _by_label(labels).values():
         if shots is None:

@@ -13,7 +13,7 @@ LINE_SECONDS = 10.0  # before the first line of a log, and between two
 
 
 class ProgressBars(ExitStack):
-    """The bars of one call; they disappear at its end.
+    """The place of the bars of one call; they disappear at its end.
 
     `verbose` None draws them after two seconds, in a terminal or a notebook only; True draws them at once,
     and in a log after ten seconds.
@@ -21,7 +21,7 @@ class ProgressBars(ExitStack):
     Examples
     --------
     >>> with ProgressBars(verbose=False) as bars:
-    ...     bars.bar("encoding", "images")
+    ...     Bar(bars, "encoding", "images")(1, 2)
     """
 
     def __init__(self, verbose: bool | None) -> None:
@@ -29,17 +29,13 @@ class ProgressBars(ExitStack):
         self.shown = is_interactive() if verbose is None else verbose
         self.delay = 0.0 if verbose else DELAY
 
-    def bar(self, label: str, unit: str = "images") -> Bar | None:
-        """Return a function of (done, total) that draws a bar; None if nothing is drawn."""
-        return Bar(self, label, unit) if self.shown else None
-
 
 class Bar:
     """One bar, drawn from the first call that leaves something to do: `bar(done, total)`."""
 
     def __init__(self, bars: ProgressBars, label: str, unit: str = "images") -> None:
         self._bars, self._label, self._unit = bars, label, unit
-        self._note = ""
+        self.note = ""  # a remark, from the next call on
         self._drawn: Any = None
 
     def __call__(self, done: int, total: int) -> None:
@@ -50,7 +46,7 @@ class Bar:
             self._drawn = self._bars.enter_context(self._draw(total))
         if done < self._drawn.n:  # the next of several things of one kind
             self._drawn.reset(total)
-        self._drawn.set_postfix_str(self._note, refresh=False)
+        self._drawn.set_postfix_str(self.note, refresh=False)
         self._drawn.total = total
         self._drawn.update(done - self._drawn.n)
 
@@ -68,10 +64,6 @@ class Bar:
             leave=not is_interactive(),
             file=sys.stderr,
         )
-
-    def note(self, text: str) -> None:
-        """Add a remark, from the next call on."""
-        self._note = text
 
     def beside(self, label: str, unit: str) -> Bar:
         """Return another bar of the same call."""

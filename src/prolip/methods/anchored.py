@@ -249,6 +249,6 @@ class Problem:
         x = self.f if self.offsets is None else np.concatenate([self.f, self.offsets], axis=1)
         head = Head(start.astype(np.float32), residual=self.offsets is not None)
         x = x.reshape(task.views, task.n, -1)
-        solution = exact(task.with_features(x, head).with_scale(OPEN_SCALE * task.scale), 1 / task.shots)
+        solution = exact(replace(task, x=x, head=head, scale=OPEN_SCALE * task.scale), 1 / task.shots)
         weight: Array = self.c * self.e[:, None] * solution.weight.astype(np.float64)
         return weight

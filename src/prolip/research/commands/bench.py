@@ -176,11 +176,11 @@ def run(
         ran = encoded.beside("running", "runs")
 
         def show_encoding(what: str, done: int, total: int) -> None:
-            encoded.note(what)
+            encoded.note = what
             encoded(done, total)
 
         def show_running(counts: RunCounts) -> None:
-            ran.note(f"{counts.failed} failed" if counts.failed else "")
+            ran.note = f"{counts.failed} failed" if counts.failed else ""
             ran(counts.done + counts.failed, counts.total)
 
         counts = run_plan(

@@ -16,7 +16,8 @@ from prolip import encoders
 from prolip.core import Fitted, Head, InputError, Text
 from prolip.core.arrays import Array
 from prolip.encoders import Encoder
-from prolip.features import LazyImages, extract
+from prolip.features import extract
+from prolip.features.images import LazyImages
 
 
 @dataclass(frozen=True, eq=False)
