@@ -9,7 +9,7 @@ import numpy as np
 
 from prolip.api.evaluate import evaluate_features
 from prolip.api.fit import fit_support, make_support
-from prolip.api.inputs import ReadOptions, encode, image_name, require_known
+from prolip.api.inputs import ReadOptions, encode, image_name, number_labels, require_known
 from prolip.api.model import AdaptedModel, make_task
 from prolip.api.recipe import Recipe
 from prolip.core import InputError, Task
@@ -119,7 +119,9 @@ def check_images(
     if not rows:
         raise InputError("none of the training images can be read")
     places = [extraction.kept[i] for i in rows]
-    readable = _with_images(train.subset(places), () if model is None else model.classes)
+    readable = train.subset(places)
+    known, classes = number_labels(readable.label_names, () if model is None else model.classes)
+    readable = replace(readable, labels=known, classes=classes)  # of classes that have images
     features = replace(
         extraction, features=extraction.features[:, rows], kept=list(range(len(rows))), bad=[],
         hashes=[extraction.hashes[i] for i in rows],
@@ -130,8 +132,9 @@ def check_images(
     require_known(readable, model.classes)
     report = evaluate_features(model, readable, features, held_out=True)
     pairs = _pairs(extraction, first, images)
+    lost = sorted(set(range(len(images))) - set(extraction.kept))
     findings = [
-        *_unreadable(extraction, len(images)),
+        *(Finding(UNREADABLE, i, reason=why) for i, (_, why) in zip(lost, extraction.bad, strict=True)),
         *(
             Finding(LABEL_ERROR, places[report.places[error.index]], str(model.classes[error.suggestion]),
                     error.quality)
@@ -146,23 +149,6 @@ def check_images(
         list(train.classes), [counts.get(name, 0) for name in train.classes], findings, connected(pairs),
         report.accuracy,
     )  # fmt: skip
-
-
-def _with_images(images: ImageSet, known: Sequence[Any]) -> ImageSet:
-    """Return the same images, with the classes of a model, then those that have images."""
-    present = [name for k, name in enumerate(images.classes) if k in set(images.labels)]
-    classes = [*known, *(name for name in present if name not in known)]
-    if len(classes) < 2:
-        raise InputError("fewer than two classes have a readable image")
-    labels = [classes.index(name) for name in images.label_names]
-    return replace(images, labels=labels, classes=classes)
-
-
-def _unreadable(extraction: Extraction, count: int) -> list[Finding]:
-    lost = sorted(set(range(count)) - set(extraction.kept))
-    return [
-        Finding(UNREADABLE, i, reason=reason) for i, (_, reason) in zip(lost, extraction.bad, strict=True)
-    ]
 
 
 def _pairs(extraction: Extraction, first: list[int], images: Sequence[Any]) -> list[Pair]:

@@ -44,6 +44,12 @@ class Report(Tabular):
     skipped: list[tuple[str, str]]  # (image, reason) of images that could not be read
     negatives: Array | None = None  # whether each image of none of the classes is rejected, [j]
 
+    def __post_init__(self) -> None:
+        if not len(self.y):
+            raise UsageError(
+                "every class has a single image, and none can be held out: name a folder of others"
+            )
+
     @cached_property
     def predictions(self) -> Predictions:
         """Calibrated predictions."""
@@ -188,7 +194,6 @@ def evaluate_features(
         is_held_out = np.isin(support_image, out.images)
         logits[is_held_out] = out.logits[np.searchsorted(out.images, support_image[is_held_out])]
         chosen = is_held_out | ~in_support
-    _require_some(chosen)
     places = np.array(extraction.kept)[chosen].tolist()
     return Report(
         model, [image_name(images.images[i], i) for i in places], [images.images[i] for i in places], places,
@@ -201,14 +206,8 @@ def evaluate_support(model: AdaptedModel) -> Report:
     """Predict the training images by fits that did not see them; there are no image files."""
     task, out = model.task(), model.held_out()
     every = np.ones(len(out), bool)
-    _require_some(every)
     names = [f"support image {i + 1}" for i in out.images]
     return Report(
         model, names, None, out.images.tolist(), out.y, task.x[0, out.images], out.logits, every, every,
         task.groups[out.images], [],
     )  # fmt: skip
-
-
-def _require_some(images: Array) -> None:
-    if not images.any():
-        raise UsageError("every class has a single image, and none can be held out: name a folder of others")

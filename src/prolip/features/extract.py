@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from prolip.features.store import FeatureStore
 from prolip.io.environment import cores
 from prolip.io.progress import Progress
 
+_File = tuple[str, tuple[int, ...], bytes]  # path, state and SHA-256
 _LOOKED_UP = 1000  # images that are looked up in the store at a time
 
 
@@ -76,8 +78,8 @@ def extract(
     """
     if not len(images):
         raise InputError("no images to encode")
-    job = _Job(encoder, images, views, store)
-    job.run(bool(skip_bad), progress or (lambda done, total: None))
+    job = _Job(encoder, images, views, store, bool(skip_bad))
+    job.run(progress or (lambda done, total: None))
     if store is not None and store.problem:
         warnings.warn(f"features are not stored: {store.problem}", stacklevel=2)
     kept = sorted(job.keys)
@@ -100,30 +102,25 @@ def none_readable(bad: Sequence[tuple[str, str]]) -> InputError:
     return InputError(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
 
 
-@dataclass(frozen=True, eq=False)
-class _Loaded:
-    """The output of a loader: rows from the store and pixels for the tower, by index in `views`."""
-
-    key: bytes
-    state: tuple[int, ...] | None  # of its file, if it has one
-    rows: dict[int, Array]  # [width]
-    pixels: dict[int, Array]  # uint8 [S, S, 3]
-
-
 class _Job:
     """The state of one extraction. Only `_load` runs on other threads."""
 
     def __init__(
-        self, encoder: Encoder, images: Sequence[Any], views: Sequence[int], store: FeatureStore | None
+        self,
+        encoder: Encoder,
+        images: Sequence[Any],
+        views: Sequence[int],
+        store: FeatureStore | None,
+        skip_bad: bool,
     ) -> None:
-        self.encoder, self.images, self.views, self.store = encoder, images, views, store
-        self.space = None if store is None else store.space(encoder)
+        self.encoder, self.images, self.views, self.skip_bad = encoder, images, views, skip_bad
+        self.store, self.space = store, None if store is None else store.space(encoder)
         self.features = np.empty((len(views), len(images), encoder.width), dtype=np.float32)
         self.keys: dict[int, bytes] = {}
         self.bad: dict[int, ImageError] = {}
         self.encoded = 0
 
-    def run(self, skip_bad: bool, progress: Progress) -> None:
+    def run(self, progress: Progress) -> None:
         """Take what is stored, load the rest in threads, and encode each batch while the next is loaded."""
         total = len(self.images)
         for start in range(0, total, _LOOKED_UP):
@@ -138,11 +135,15 @@ class _Job:
         pool = ThreadPoolExecutor(min(16, max(2, cores())), thread_name_prefix="prolip-load")
         try:
             loading = pool.map(self._load, left[:size])
-            for batch, following in zip(batches, [*batches[1:], []], strict=False):
-                outcomes = list(loading)
+            for done, following in enumerate([*batches[1:], []][: len(batches)], 1):
+                loaded = list(loading)
                 loading = pool.map(self._load, following)
-                self._receive(dict(zip(batch, outcomes, strict=True)), skip_bad)
-                progress(len(self.keys) + len(self.bad), total)
+                waiting = [view for _, pixels in loaded for view in pixels]
+                for start in range(0, len(waiting), self.encoder.batch_size):
+                    self._encode(waiting[start : start + self.encoder.batch_size])
+                if self.store is not None:
+                    self.store.remember([file for files, _ in loaded for file in files])
+                progress(total - max(0, len(left) - done * size), total)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -150,42 +151,32 @@ class _Job:
         image = self.images[index]
         return str(image) if isinstance(image, (str, os.PathLike, LazyImage)) else f"number {index}"
 
-    def _load(self, index: int) -> _Loaded | ImageError:
-        """Read an image; add rows from the store, and pixels for the rest."""
+    def _load(self, index: int) -> tuple[list[_File], list[tuple[int, int, Array]]]:
+        """Read an image, and take its stored rows; return its file, if it has one, and pixels for the tower.
+
+        Pixels are uint8 [S, S, 3], each with the index of the image and the place of the view.
+        """
         try:
             opened = open_image(self.images[index], self._name(index))
             stored = {} if self.space is None else self.space.get([opened.key])
-            rows, pixels = {}, {}
-            image = None
-            for slot, view in enumerate(self.views):
-                if (row := stored.get((opened.key, view))) is not None:
-                    rows[slot] = row
-                else:
-                    image = image or opened.decode(self.encoder.preprocess.sufficient_side)
-                    pixels[slot] = _view(self.encoder.preprocess, image, opened.key, view)
-            return _Loaded(opened.key, opened.state, rows, pixels)
-        except ImageError as bad:
-            return bad
-
-    def _receive(self, loaded: dict[int, _Loaded | ImageError], skip_bad: bool) -> None:
-        """Take the rows of loaded images, encode their pixels, and write the new rows."""
-        read, waiting = [], []
-        for index, image in loaded.items():
-            if isinstance(image, ImageError):
-                if not skip_bad:
-                    raise image
-                self.bad[index] = image
-                continue
-            self.keys[index] = image.key
-            if image.state is not None:
-                read.append((os.fspath(self.images[index]), image.state, image.key))
-            for slot, row in image.rows.items():
+            decode = cache(partial(opened.decode, self.encoder.preprocess.sufficient_side))
+            pixels = [
+                (index, slot, _view(self.encoder.preprocess, decode(), opened.key, view))
+                for slot, view in enumerate(self.views)
+                if (opened.key, view) not in stored
+            ]
+        except ImageError as error:
+            if not self.skip_bad:
+                raise
+            self.bad[index] = error
+            return [], []
+        for slot, view in enumerate(self.views):
+            if (row := stored.get((opened.key, view))) is not None:
                 self.features[slot, index] = row
-            waiting += [(index, slot, pixels) for slot, pixels in image.pixels.items()]
-        for start in range(0, len(waiting), self.encoder.batch_size):
-            self._encode(waiting[start : start + self.encoder.batch_size])
-        if self.store is not None:
-            self.store.remember(read)
+        self.keys[index] = opened.key
+        if opened.state is None:
+            return [], pixels
+        return [(os.fspath(self.images[index]), opened.state, opened.key)], pixels
 
     def _encode(self, batch: Iterable[tuple[int, int, Array]]) -> None:
         indices, slots, pixels = map(list, zip(*batch, strict=True))

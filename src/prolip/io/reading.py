@@ -5,15 +5,14 @@ Arrays hold numbers and text, never pickles.
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from prolip.core.arrays import Array
-from prolip.core.errors import InputError, MissingFileError, ProlipError, first_line
+from prolip.core.errors import InputError, MissingFileError, errors_as, first_line
 
 Source = str | os.PathLike[str]
 
@@ -26,17 +25,15 @@ class ReadError(InputError):
         self.reason = reason
 
 
-@contextmanager
-def reading(path: Source) -> Iterator[None]:
+def reading(path: Source) -> AbstractContextManager[None]:
     """Turn any error inside into a `ReadError`: on damaged files, libraries raise nearly anything."""
-    try:
-        yield
-    except ProlipError:
-        raise
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{path} does not exist") from error
-    except Exception as error:
-        raise ReadError(path, getattr(error, "strerror", None) or first_line(error)) from error
+
+    def read_error(error: Exception) -> InputError:
+        if isinstance(error, FileNotFoundError):
+            return MissingFileError(f"{path} does not exist")
+        return ReadError(path, getattr(error, "strerror", None) or first_line(error))
+
+    return errors_as(read_error)
 
 
 def read_bytes(path: Source) -> bytes:
