@@ -15,7 +15,7 @@ from hub_server import COMMIT, serving
 from pictures import COLOURS, blotch
 from prolip.core import ModelError, ProlipError, UsageError
 from prolip.encoders import MODELS, check_model, load
-from prolip.encoders.onnx import choose_device
+from prolip.encoders.onnx import choose_onnx_device
 from prolip.encoders.onnx_files import choose_files
 from prolip.encoders.pretrained import (
     DownloadRequiredError,
@@ -226,7 +226,7 @@ def test_devices_by_name(tmp_path, monkeypatch):
     there = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
     devices = ("auto", "cuda:1", "cpu")
-    assert tuple(map(choose_device, devices)) == ("cuda", "cuda:1", "cpu")
+    assert tuple(map(choose_onnx_device, devices)) == ("cuda", "cuda:1", "cpu")
     real = onnxruntime.InferenceSession
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *a, providers: real(*a, providers=there[1:]))
     assert load(f"onnx:{tmp_path}", "cuda").device == "cpu"

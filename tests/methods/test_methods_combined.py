@@ -182,7 +182,7 @@ def test_the_smooth_solver_finds_rosenbrocks_minimum():
 def test_both_reductions_of_the_regression_reach_the_minimum(shape):
     rng = np.random.default_rng(1)
     f, y, base = rng.normal(size=shape), rng.integers(0, 3, shape[0]), rng.normal(size=(shape[0], 3))
-    found = SoftmaxRegression(f, y, 3, base=base, intercept=False).solve(0.05, tol=1e-12)
+    found = SoftmaxRegression(f, y, 3, intercept=False).on(base).solve(0.05, tol=1e-12)
 
     def loss(weight):
         return cross_entropy(base + f @ weight.T, y) + 0.05 * np.square(weight).sum()

@@ -11,22 +11,12 @@ from importlib import metadata
 from typing import Any
 
 from prolip.core.errors import ModelError, UnknownNameError, as_text
-from prolip.encoders.base import Encoder, check_device, choose_device
+from prolip.encoders.base import Encoder, check_device
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.pretrained import MODELS, DownloadRequiredError, find_source, is_here, is_hub_name
 from prolip.encoders.pretrained import download as get_files
 
-__all__ = [
-    "KINDS",
-    "MODELS",
-    "Encoder",
-    "Preprocess",
-    "check_model",
-    "choose_device",
-    "fetch",
-    "kinds",
-    "load",
-]
+__all__ = ["KINDS", "MODELS", "Encoder", "Preprocess", "check_model", "fetch", "kinds", "load"]
 
 GROUP = "prolip.encoders"
 

@@ -115,17 +115,21 @@ def name_in_prompt(template: str, name: str) -> str:
     return name
 
 
-def choose_device(device: str) -> str:
-    """Return the device to use: for `auto` a GPU if torch finds one; any other must be available."""
-    check_device(device)
+def choose_torch_device(device: str) -> str:
+    """Return the device to use for a model in torch."""
     if device == "cpu":
         return device
     torch = require("torch", "torch")
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return choose_device(device, cuda=torch.cuda.is_available(), mps=torch.backends.mps.is_available())
+
+
+def choose_device(device: str, advice: str = "", **available: bool) -> str:
+    """Return the device to use: for `auto` the first that is available; any other must be available."""
+    check_device(device)
     if device == "auto":
         return next((kind for kind, found in available.items() if found), "cpu")
-    if not available.get(device.split(":")[0], False):
-        raise UsageError(f"device {device!r} is not available on this machine: choose auto or cpu")
+    if device != "cpu" and not available.get(device.split(":")[0], False):
+        raise UsageError(f"device {device!r} is not available on this machine: choose auto or cpu{advice}")
     return device
 
 

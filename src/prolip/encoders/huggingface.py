@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UsageError
-from prolip.encoders.base import choose_device
+from prolip.encoders.base import choose_torch_device
 from prolip.encoders.hub import cached_revision, fetch_folder, loading, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.encoders.trainable_towers import Towers
@@ -48,7 +48,7 @@ def load(rest: str, device: str) -> TowerEncoder:
     if not rest:
         raise UsageError("hf: needs a model: write hf:ID or hf:FOLDER, like hf:openai/clip-vit-base-patch32")
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    device = choose_device(device)
+    device = choose_torch_device(device)
 
     from prolip.encoders.split_tower_torch import split_at_linear
     from prolip.encoders.tower_encoder_torch import Anatomy, TowerEncoder, fingerprint, noise

@@ -21,7 +21,7 @@ import numpy as np
 from prolip.core.arrays import Array, unit_rows
 from prolip.core.errors import ModelError, UsageError, first_line
 from prolip.core.head import Head
-from prolip.encoders.base import Encoder
+from prolip.encoders.base import Encoder, choose_device
 from prolip.encoders.onnx_cut import find_projection
 from prolip.encoders.onnx_files import choose_files, split_precision
 from prolip.encoders.onnx_tower import PIECE, OnnxSession, onnx_runtime
@@ -146,7 +146,7 @@ class Tower:
     """A graph that gives what goes into its last linear map, `head`; or, as a black box, its embedding."""
 
     def __init__(self, model: OnnxModel, precision: str, device: str = "cpu") -> None:
-        device, outputs = choose_device(device), model.outputs
+        device, outputs = choose_onnx_device(device), model.outputs
         output = next((name for name in _EMBEDDINGS if name in outputs), outputs[0])
         self._path, self._precision = model.path, precision
         self._output = output
@@ -208,17 +208,10 @@ class Tower:
         return found
 
 
-def choose_device(device: str) -> str:
-    """Return the device to use: for `auto` CUDA if ONNX Runtime has it; any other must be available."""
+def choose_onnx_device(device: str) -> str:
+    """Return the device to use for a model on ONNX Runtime."""
     cuda = "CUDAExecutionProvider" in onnx_runtime().get_available_providers()
-    if device == "auto":
-        return "cuda" if cuda else "cpu"
-    if device != "cpu" and not (cuda and device.startswith("cuda")):
-        raise UsageError(
-            f"device {device!r} is not available for onnx: models: choose auto or cpu, or install "
-            "onnxruntime-gpu for cuda"
-        )
-    return device
+    return choose_device(device, ", or install onnxruntime-gpu for cuda", cuda=cuda)
 
 
 def _providers(device: str) -> list[Any]:

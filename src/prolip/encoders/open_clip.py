@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prolip.core.errors import ModelError, UnknownNameError, UsageError, check_name, first_line
-from prolip.encoders.base import choose_device
+from prolip.encoders.base import choose_torch_device
 from prolip.encoders.hub import cached_revision, loading, local_first, refuse_download, require_folder
 from prolip.encoders.preprocess import Preprocess
 from prolip.io.environment import require
@@ -30,7 +30,7 @@ _HUB_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 def load(rest: str, device: str) -> TowerEncoder:
     """Load a model by the part of its name after `open_clip:`."""
     open_clip = require("open_clip", "open-clip")
-    device = choose_device(device)
+    device = choose_torch_device(device)
     local = rest.startswith("local-dir:")
     if local:
         folder = Path(rest.removeprefix("local-dir:")).expanduser().resolve()

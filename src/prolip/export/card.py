@@ -32,7 +32,8 @@ def model_card(
         _classes(config),
         _results(config),
         _confidence(config, files),
-        "\n\n".join(["## How to use it", *programs(config, files, repository)]),
+        "## How to use it",
+        *programs(config, files, repository),
         _origin(config),
     ]
     return "\n\n".join(parts) + "\n"

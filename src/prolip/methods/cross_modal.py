@@ -44,10 +44,8 @@ class CrossModal(PenaltyMethod):
         texts = task.text.rows.astype(images.dtype, copy=False)
         f, labels = np.concatenate([images, texts]), np.concatenate([y, np.arange(len(texts))])
         weights = np.concatenate([np.full(len(rows), 0.5 / len(rows)) for rows in (images, texts)])
-        base = s * (f @ texts.T)
-        problem = SoftmaxRegression(
-            f, labels, task.classes, base=base, weights=weights[:, None], intercept=False
-        )
+        problem = SoftmaxRegression(f, labels, task.classes, intercept=False)
+        problem = problem.on(s * (f @ texts.T), weights[:, None])
         start = None
         for lam in lams:
             found = problem.solve(lam / 1e4, start=start, **stopping(f, coarse))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from prolip.core import Fitted, HeldOutPredictions, Task, Text
+from prolip.core import Fitted, HeldOutPredictions, Task
 from prolip.core.arrays import Array, cross_entropy
 from prolip.io.environment import cores
 from prolip.solvers.folds import assign_folds, some_classes
@@ -149,18 +149,15 @@ def fold_parts(task: Task, seed: int) -> list[tuple[Array, Array]]:
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(fold.max() + 1)]
 
 
-def cross_validate(
-    method: Method, task: Task, *, text: Text | None = None, seed: int = 0
-) -> HeldOutPredictions:
+def cross_validate(method: Method, task: Task, *, seed: int = 0) -> HeldOutPredictions:
     """Predict the first view of each fold's images by a fit on the other folds.
 
-    The method has options that leave nothing to search (`methods.from_settings`); `text` are class texts to
-    predict with, where they are not those of the fit.
+    The method has options that leave nothing to search (`methods.from_settings`).
     """
     parts = fold_parts(task, seed)
-    logits = np.zeros((task.n, task.classes if text is None else len(text)), np.float32)
+    logits = np.zeros((task.n, task.classes), np.float32)
     for (_, held), fitted in zip(parts, method.fit_parts(task, [kept for kept, _ in parts]), strict=True):
-        logits[held] = (fitted if text is None else fitted.with_text(text)).logits(task.x[0, held])
+        logits[held] = fitted.logits(task.x[0, held])
     images = np.sort(np.concatenate([held for _, held in parts])) if parts else np.zeros(0, int)
     return HeldOutPredictions(logits[images], task.y[images], images)
 

@@ -20,7 +20,7 @@ import importlib.util
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -172,11 +172,15 @@ class Steps:
         return AdamW(arrays, self.eps, self.decay)
 
 
+def dassl_steps(lr: float, epochs: int, batch: int, seed: int, **more: Any) -> Steps:
+    """SGD with momentum, and a rate that falls once an epoch: programs that come from Dassl."""
+    steps = Steps(lr, epochs, "sgd", momentum=0.9, batch=batch, drop_last=True, schedule="epochs", seed=seed)
+    return replace(steps, **more)
+
+
 def clap_steps(seed: int) -> Steps:
     """What CLAP's authors train every probe with, their own and those that they compare with."""
-    return Steps(
-        0.1, 300, "sgd", momentum=0.9, batch=256, pooled=True, drop_last=True, schedule="epochs", seed=seed
-    )
+    return dassl_steps(0.1, 300, 256, seed, pooled=True)
 
 
 def adam(

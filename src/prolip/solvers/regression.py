@@ -52,17 +52,13 @@ class SoftmaxRegression:
         y: Array,
         classes: int,
         *,
-        base: Array | None = None,
-        weights: Array | None = None,
         intercept: bool = True,
         basis: Array | None = None,
     ) -> None:
-        weights = np.full((len(f), 1), 1 / len(f)) if weights is None else weights
-        self.f, self.y, self.problems = f, y, weights.shape[1]
-        size = len(f), min(f.shape), self.problems * classes
+        self.f, self.y, self.problems = f, y, 1
+        size = len(f), min(f.shape), classes
         self.kind, self.chunks = threads.precision_and_chunks(*size, f.dtype)
-        self.weights = weights.astype(self.kind)
-        self.base = np.zeros((1, classes)) if base is None else base
+        self.weights, self.base = np.full((len(f), 1), 1 / len(f), self.kind), np.zeros((1, classes))
         self.basis = None if basis is None else basis.astype(self.kind)
         with single_thread():
             factor, self.back, _ = factorise(f.astype(self.kind, copy=False))
@@ -123,9 +119,9 @@ class SoftmaxRegression:
         inside = np.concatenate(found)
         return inside if self.basis is None else inside @ self.basis.T
 
-    def coefficients(self, z: Array, problem: int = 0) -> tuple[Array, Array]:
-        """C [D, K] and intercepts [K] of a problem."""
-        own = z[:, problem] if self.basis is None else z[:, problem] @ self.basis.T
+    def coefficients(self, z: Array) -> tuple[Array, Array]:
+        """C [D, K] and intercepts [K] of the first problem."""
+        own = z[:, 0] if self.basis is None else z[:, 0] @ self.basis.T
         bias = own[-1] if self.intercept else np.zeros(own.shape[1])
         step = self.back @ (own[:-1] if self.intercept else own).astype(self.back.dtype)
         weight = (

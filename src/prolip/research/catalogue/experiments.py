@@ -271,9 +271,7 @@ ENTRIES: dict[str, tuple[Entry, ...]] = {
     ),
     "siglip": (
         named("zero_shot", "Zero-shot", published_row="SigLIP (0-shot)"),
-        named(
-            "prolip", "ProLIP (grid search)", key="prolip_grid", options={"solver": "adam"}, grid=AUTHORS_GRID
-        ),
+        replace(_GRID_CURVE, key="prolip_grid", validation=None),
         *(
             named(
                 "prolip", f"ProLIP, lam={lam}", key=f"lam{lam}", options=adam(lam),

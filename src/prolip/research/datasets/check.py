@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prolip.core.errors import InputError
-from prolip.research.datasets.read import Benchmark, read_known
+from prolip.research.datasets.read import read_known
 from prolip.research.datasets.table import DATASETS, SPLITS_FROM, Dataset
 
 
@@ -39,20 +39,15 @@ def check_dataset(dataset: Dataset, root: Path) -> DatasetCheck:
     if dataset.split_file and not (folder / dataset.images[0]).is_dir():
         images = f"{folder / dataset.images[0]} is missing: the images go there, from {dataset.source}"
         return DatasetCheck(dataset, "incomplete", [images], {}, len(benchmark.names))
-    return _compare(dataset, benchmark)
-
-
-def _compare(dataset: Dataset, benchmark: Benchmark) -> DatasetCheck:
     problems = dataset.differences(benchmark.sizes, len(benchmark.names))
     counts: dict[str, int] = {}
-    for split, images in benchmark.splits.items():
-        files = {folder: _files(folder) for folder in {path.parent for path in images.images}}
-        absent = [path for path in images.images if path.name not in files[path.parent]]
-        counts[split] = len(images) - len(absent)
+    for split, listed in benchmark.splits.items():
+        files = {folder: _files(folder) for folder in {path.parent for path in listed.images}}
+        absent = [path for path in listed.images if path.name not in files[path.parent]]
+        counts[split] = len(listed) - len(absent)
         if absent:
-            problems.append(
-                f"{split}: {len(absent):,} of {len(images):,} images are missing, like {absent[0]}"
-            )
+            share = f"{len(absent):,} of {len(listed):,}"
+            problems.append(f"{split}: {share} images are missing, like {absent[0]}")
     state = "incomplete" if problems else "complete"
     return DatasetCheck(dataset, state, problems, counts, len(benchmark.names))
 

@@ -56,13 +56,9 @@ def few_shot(dataset: EncodedDataset, run: Run) -> Measurements:
 
 def search_grid(run: Run, task: Task, x: Array, y: Array) -> tuple[Fitted, Measurements]:
     """Return the first of the best entries of the grid on held-out images x [m, width], y [m]."""
-    best: Fitted | None = None
-    accuracy, chosen = -1.0, run.grid[0]
-    for options in run.grid:
-        fitted = run.create(**options).fit(task)
-        if (found := _accuracy(fitted, x, y)) > accuracy:
-            best, accuracy, chosen = fitted, found, options
-    assert best is not None
+    fits = ((options, run.create(**options).fit(task)) for options in run.grid)
+    scored = ((_accuracy(fitted, x, y), fitted, options) for options, fitted in fits)
+    accuracy, best, chosen = max(scored, key=lambda each: each[0])
     return best, {"validation_accuracy": accuracy, "chosen": chosen}
 
 

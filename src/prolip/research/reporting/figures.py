@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from prolip.core.errors import InputError, UsageError
+from prolip.core.errors import InputError
 from prolip.io.environment import MissingPackageError
 from prolip.io.writing import write_atomic
 from prolip.research.catalogue.experiments import power
@@ -50,8 +50,6 @@ def draw(results: Results) -> Figure:
 def save(figure: Figure, path: Path) -> None:
     """Write a .png, .pdf or .svg file atomically."""
     style = path.suffix.lower().lstrip(".")
-    if style not in ("png", "pdf", "svg"):
-        raise UsageError(f"{path}: a plot is a .png, .pdf or .svg file")
     write_atomic(path, lambda temporary: figure.savefig(temporary, format=style, dpi=130))
 
 

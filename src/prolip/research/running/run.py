@@ -80,10 +80,11 @@ def run_plan(
         opened = source.open(plan, encoding)
         prepared = prepare_jobs(plan, opened, device)
         datasets = [encoding.dataset for encoding, _ in opened.values() if encoding.dataset.name in DATASETS]
-        differences = {
-            one.name: DATASETS[one.name].differences(one.sizes, len(one.classes)) for one in datasets
+        incomplete = {
+            one.name: ", ".join(found)
+            for one in datasets
+            if (found := DATASETS[one.name].differences(one.sizes, len(one.classes)))
         }
-        incomplete = {name: ", ".join(found) for name, found in differences.items() if found}
         plan = replace(plan, incomplete=incomplete)
         store.add_plan(plan, [job.key for job in prepared])
         processes = jobs if ray else min(cores() if jobs is None else jobs, max(1, len(prepared)))

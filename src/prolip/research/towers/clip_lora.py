@@ -12,7 +12,7 @@ down to 1e-6, crops of 0.08 to 1 of the image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from prolip.core import Task
@@ -71,13 +71,5 @@ class CLIPLoRA(FineTuning):
     def steps(self, task: Task) -> Steps:
         """Return AdamW for a number of steps."""
         count = round(self.steps_per_shot * task.shots) if self.epochs is None else None
-        return Steps(
-            self.lr,
-            self.epochs or 0,
-            eps=1e-8,
-            decay=self.weight_decay,
-            batch=self.batch_size,
-            floor=1e-6,
-            max_steps=count,
-            seed=self.seed,
-        )
+        steps = replace(super().steps(task), eps=1e-8, decay=self.weight_decay, floor=1e-6)
+        return replace(steps, epochs=self.epochs or 0, max_steps=count)

@@ -22,7 +22,7 @@ from prolip.encoders import Encoder
 from prolip.encoders.trainable_towers import Tokens, Towers
 from prolip.methods.base import OptionError
 from prolip.research.towers.tower_method import TowerMethod
-from prolip.solvers.adam import Steps
+from prolip.solvers.adam import Steps, dassl_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,17 +64,8 @@ class PromptTuning(TowerMethod):
     def steps(self, task: Task) -> Steps:
         """Return Dassl's steps, and the number of epochs that CoOp's authors use for so many shots."""
         by_shots = 50 if task.shots < 2 else 100 if task.shots <= 4 else 200
-        return Steps(
-            self.lr,
-            by_shots if self.epochs is None else self.epochs,
-            "sgd",
-            decay=self.weight_decay,
-            momentum=0.9,
-            batch=self.batch_size,
-            drop_last=True,
-            schedule="epochs",
-            seed=self.seed,
-        )
+        epochs = by_shots if self.epochs is None else self.epochs
+        return dassl_steps(self.lr, epochs, self.batch_size, self.seed, decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
