@@ -90,6 +90,8 @@ class Checks:
             Job("add", ("add", "model", "more"), self._model("add", "model"), (0, 2)),
             Job("predict", ("predict", "model", "photos", "--out", "rows.csv", "--top", "2"),
                 self._predictions("predict", "rows.csv"), (0, 2)),
+            Job("embed", ("embed", "model", "photos", "-o", "features.npz"),
+                self._arrays("embed", "features.npz"), (0, 2)),
             Job("export onnx", ("export", "model", "--to", "onnx", "-o", "out"),
                 self._folder("export onnx", "out"), (0, 2)),
             Job("export over", ("export", "grown", "--to", "onnx", "-o", "export", "--force"),
@@ -135,6 +137,16 @@ class Checks:
                 yield "rows are lost or differ"
             if not done and not set(rows) <= set(whole):
                 yield "rows that an undisturbed run does not have"
+
+        return check
+
+    def _arrays(self, job: str, name: str) -> Callable[[Path, bool], Iterator[str]]:
+        def check(folder: Path, done: bool) -> Iterator[str]:
+            if done or (folder / name).exists():
+                with np.load(folder / name) as arrays:
+                    found = {key: arrays[key].tolist() for key in arrays}
+                if found != (self._undisturbed(job, found) if done else self.whole[job]):
+                    yield f"{name} has half of the arrays"
 
         return check
 
