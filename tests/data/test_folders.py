@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
-from prolip.data import ImageSet, clean_name, list_images, read_images
+from prolip.data import ImageSet, list_images, read_images
 from prolip.data.folders import MissingSplitError
+from prolip.data.imageset import clean_name
 
 
 def fill(root: Path, *names: str) -> Path:

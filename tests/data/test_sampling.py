@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.core.errors import InputError, UnknownNameError, UsageError
-from prolip.data import (
-    DEFAULT,
-    TEMPLATES,
-    as_templates,
-    sample_few_shot,
-    sample_train_val,
-    templates_for,
-    warn_of_short_classes,
-)
+from prolip.data.sampling import sample_few_shot, sample_train_val, warn_of_short_classes
+from prolip.data.templates import DEFAULT, TEMPLATES, as_templates, templates_for
 
 LABELS = [2, 0, 2, 1, 0, 2, 2, 0, 1, 0]  # first seen: 2, 0, 1
 ITEMS = {2: [0, 2, 5, 6], 0: [1, 4, 7, 9], 1: [3, 8]}

@@ -176,14 +176,12 @@ def _copies(pairs: list[Pair], labels: Sequence[Any], is_test: Array) -> list[Fi
         first = in_test[0] if in_test else group[0]
         conflict = len({labels[i] for i in group}) > 1
         for i in group:
-            kind = TWO_CLASSES if conflict else NEAR_COPY
-            other = first if i != first else next(j for j in group if j != i)
             if conflict:
-                other = next(j for j in group if labels[j] != labels[i])
-            elif in_test and not is_test[i]:
-                kind = TRAIN_AND_TEST
+                kind, other = TWO_CLASSES, next(j for j in group if labels[j] != labels[i])
             elif i == first:
                 continue
+            else:
+                kind, other = TRAIN_AND_TEST if in_test and not is_test[i] else NEAR_COPY, first
             score = cosine.get((min(i, other), max(i, other)))
             findings.append(Finding(kind, i, None, score, other))
     return sorted(findings, key=lambda finding: KINDS.index(finding.kind))

@@ -21,8 +21,8 @@ from prolip.api.recipe import Recipe
 from prolip.core import Projected, UsageError
 from prolip.core.arrays import Array
 from prolip.core.errors import as_text
-from prolip.data import ImageSet, sample_few_shot, warn_of_short_classes
-from prolip.data.imageset import normalize_name
+from prolip.data.imageset import ImageSet, normalize_name
+from prolip.data.sampling import sample_few_shot, warn_of_short_classes
 from prolip.encoders import Encoder
 from prolip.evaluate.confidence import Confidence
 from prolip.evaluate.near_copies import SIGNATURE_SIDE, merge, near_copy_groups, open_signature

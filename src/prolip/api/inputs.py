@@ -16,10 +16,9 @@ from PIL import Image
 from prolip.core import InputError, UsageError
 from prolip.core.arrays import to_python_scalar
 from prolip.core.errors import as_path
-from prolip.data import ImageSet, LazyImage, list_images, read_images
 from prolip.data.folders import refuse_url
-from prolip.data.imageset import is_negative, normalize_label
-from prolip.data.inputs import images_in
+from prolip.data.imageset import ImageSet, LazyImage, is_negative, normalize_label
+from prolip.data.inputs import images_in, list_images, read_images
 from prolip.data.objects import object_tables
 from prolip.encoders import Encoder
 from prolip.features import Extraction, FeatureStore, extract

@@ -105,7 +105,7 @@ class Recipe:
     def names_in_prompts(self, classes: Sequence[Any]) -> list[str]:
         """Return what prompts call each class; refuse names that prompts cannot tell apart."""
         from prolip.core import UsageError
-        from prolip.data import class_names
+        from prolip.data.imageset import class_names
 
         names = list(map(str, classes))
         taken = {self.prompt_names[name]: name for name in names if name in self.prompt_names}

@@ -6,8 +6,7 @@ from typing import Any
 
 from prolip.app.state import Change, ClassRow, ImageRow, State
 from prolip.core import InputError, ProlipError
-from prolip.data import class_names
-from prolip.data.imageset import normalize_name
+from prolip.data.imageset import class_names, normalize_name
 from prolip.io.files import readable
 
 NAME_LIMIT = 100  # characters; text towers read a few dozen words

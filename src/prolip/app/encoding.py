@@ -8,7 +8,7 @@ import numpy as np
 from prolip.app.images import read_pixels
 from prolip.app.project import Project
 from prolip.core.arrays import Array
-from prolip.data import clean_name
+from prolip.data.imageset import clean_name
 from prolip.encoders import Encoder
 from prolip.features import FeatureStore, ImageError
 from prolip.io.environment import cores

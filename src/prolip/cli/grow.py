@@ -3,15 +3,7 @@
 from pathlib import Path
 
 from prolip.cli import options
-from prolip.cli.console import (
-    class_table,
-    console,
-    percent,
-    print_as_json,
-    report_skipped,
-    say,
-    table,
-)
+from prolip.cli.console import class_table, console, percent, print_as_json, report_skipped, say, table
 from prolip.cli.options import POSITIVE, argument, command, option
 
 

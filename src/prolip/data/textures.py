@@ -48,7 +48,8 @@ def draw(kind: str, rng: np.random.Generator, size: int = 128) -> Image.Image:
     pattern = TEXTURES[kind](rng, u, v)[..., None]  # [S, S, 1]
     dark = np.array(colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.2, 0.9), rng.uniform(0.1, 0.45)))
     light = np.array(colorsys.hsv_to_rgb(rng.uniform(), rng.uniform(0.0, 0.7), rng.uniform(0.7, 1.0)))
-    if kind not in _LIT and rng.uniform() < 0.3:
+    # Of these the pattern is light falling on something solid: their dark stays dark.
+    if kind not in ("woven", "bubbly") and rng.uniform() < 0.3:
         dark, light = light, dark
     pixels = dark + (light - dark) * pattern  # [S, S, 3]
     pixels = pixels * (1 + 0.35 * (_clouds(rng, size, 2)[..., None] - 0.5))
@@ -138,9 +139,6 @@ TEXTURES: dict[str, Pattern] = {
     "bubbly": _bubbly,
     "blotchy": _blotchy,
 }
-
-# Kinds whose pattern is light falling on something solid: their dark stays dark.
-_LIT = frozenset({"woven", "bubbly"})
 
 
 def _clouds(rng: np.random.Generator, size: int, cells: int) -> np.ndarray:

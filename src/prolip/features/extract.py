@@ -14,7 +14,7 @@ import random
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -102,23 +102,23 @@ def none_readable(bad: Sequence[tuple[str, str]]) -> InputError:
     return InputError(f"none of the {len(bad)} images can be read; {bad[0][0]}: {bad[0][1]}")
 
 
+@dataclass(eq=False)
 class _Job:
     """The state of one extraction. Only `_load` runs on other threads."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        images: Sequence[Any],
-        views: Sequence[int],
-        store: FeatureStore | None,
-        skip_bad: bool,
-    ) -> None:
-        self.encoder, self.images, self.views, self.skip_bad = encoder, images, views, skip_bad
-        self.store, self.space = store, None if store is None else store.space(encoder)
-        self.features = np.empty((len(views), len(images), encoder.width), dtype=np.float32)
-        self.keys: dict[int, bytes] = {}
-        self.bad: dict[int, ImageError] = {}
-        self.encoded = 0
+    encoder: Encoder
+    images: Sequence[Any]
+    views: Sequence[int]
+    store: FeatureStore | None
+    skip_bad: bool
+    keys: dict[int, bytes] = field(default_factory=dict)  # by the index of the image
+    bad: dict[int, ImageError] = field(default_factory=dict)
+    encoded: int = 0
+
+    def __post_init__(self) -> None:
+        self.space = None if self.store is None else self.store.space(self.encoder)
+        size = (len(self.views), len(self.images), self.encoder.width)
+        self.features = np.empty(size, dtype=np.float32)
 
     def run(self, progress: Progress) -> None:
         """Take what is stored, load the rest in threads, and encode each batch while the next is loaded."""
