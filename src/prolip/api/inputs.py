@@ -145,8 +145,6 @@ def as_images(images: Any) -> list[Any]:
         return [_single(images)]
     if isinstance(images, ImageSet):
         return list(images.images)
-    if isinstance(images, (list, tuple)):
-        return [_single(image) for image in images]
     if (members := images_in(images)) is not None:
         return members
     if hasattr(images, "ndim") and hasattr(images, "shape"):

@@ -21,6 +21,7 @@ from prolip.io.progress import Progress
 
 BATCH = 64  # images of a job
 Job = tuple[str, str, list[str]]  # model, device, paths
+_encoder = lru_cache(maxsize=1)(encoders.load)  # once for each worker
 
 
 def store_features(
@@ -54,9 +55,3 @@ def _encode(job: Job) -> tuple[int, list[str], list[bytes], Array]:
     model, device, paths = job
     extraction = extract(_encoder(model, device), paths, skip_bad=True)
     return len(paths), [paths[i] for i in extraction.kept], extraction.hashes, extraction.features[0]
-
-
-@lru_cache(maxsize=1)
-def _encoder(model: str, device: str) -> Encoder:
-    """Load an encoder once for each worker."""
-    return encoders.load(model, device)
