@@ -147,15 +147,8 @@ def as_images(images: Any) -> list[Any]:
         return list(images.images)
     if (members := images_in(images)) is not None:
         return members
-    if hasattr(images, "ndim") and hasattr(images, "shape"):
-        one = is_single_image(images)
-        if one is None:
-            raise UsageError(
-                f"an array of shape {list(images.shape)} is one image, channels first, or several grey "
-                "ones: put it into a list if it is one; add an axis at its end if it is several"
-            )
-        if one:
-            return [images]
+    if hasattr(images, "ndim") and hasattr(images, "shape") and is_single_image(images):
+        return [images]
     try:
         return [_single(image) for image in images]
     except TypeError as error:

@@ -135,10 +135,6 @@ class Group(_WithErrors, click.Group):
             for each in commands:
                 self.add_command(each)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order in which they were added."""
-        return list(self.commands)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, under a title for each group of them."""
         width = max(map(len, self.commands))

@@ -26,7 +26,7 @@ from pi_heif import register_heif_opener
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from prolip.core.arrays import Array, to_numpy
-from prolip.core.errors import InputError, Parameter, errors_as
+from prolip.core.errors import InputError, Parameter, UsageError, errors_as
 from prolip.data.folders import IMAGE_FORMATS
 from prolip.data.imageset import LazyImage
 from prolip.encoders.preprocess import block_side
@@ -235,15 +235,14 @@ def from_array(source: Any) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(values))
 
 
-def is_single_image(source: Any) -> bool | None:
-    """Return whether an array is one image rather than a batch; None where it is ambiguous.
-
-    [3, 28, 28] of NumPy may be a colour image, channels first, or three grey ones.
-    """
+def is_single_image(source: Any) -> bool:
+    """Return whether an array is one image rather than a batch."""
     if source.ndim != 3:
         return bool(source.ndim == 2)
-    if hasattr(source, "detach"):
-        return source.shape[0] in CHANNELS or source.shape[2] in CHANNELS[1:]
-    if source.shape[2] in CHANNELS[1:]:
-        return True
-    return None if source.shape[0] in CHANNELS else False
+    first, last = source.shape[0] in CHANNELS, source.shape[2] in CHANNELS[1:]
+    if first and not last and not hasattr(source, "detach"):
+        raise UsageError(
+            f"an array of shape {list(source.shape)} is one image, channels first, or several grey "
+            "ones: put it into a list if it is one; add an axis at its end if it is several"
+        )
+    return first or last

@@ -14,7 +14,9 @@ class MissingPackageError(ModelError):
     def __init__(self, purpose: str, package: str, extra: str, reason: str = "") -> None:
         self.package, self.extra = package, extra
         why = f", which cannot be imported ({reason})" if reason else ""
-        super().__init__(f"{purpose} needs {package}{why}: {install_command(extra)}")
+        # It names the interpreter, because a `pip` on the path may belong to another one.
+        command = f'{sys.executable} -m pip install "prolip[{extra}]"'
+        super().__init__(f"{purpose} needs {package}{why}: {command}")
 
 
 def require(module: str, extra: str, purpose: str = "this", package: str | None = None) -> Any:
@@ -24,14 +26,6 @@ def require(module: str, extra: str, purpose: str = "this", package: str | None 
     except ImportError as error:
         package = package or module.partition(".")[0]
         raise MissingPackageError(purpose, package, extra, str(error)) from error
-
-
-def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this installation, also to one from a clone.
-
-    It names the interpreter, because a `pip` on the path may belong to another one.
-    """
-    return f'{sys.executable} -m pip install "prolip[{extra}]"'
 
 
 def cores() -> int:
