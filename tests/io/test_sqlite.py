@@ -37,7 +37,8 @@ def test_rows_come_back_and_a_log_is_written_ahead(tmp_path):
     write_rows(path, "b", "a")
     write_rows(path, "c")
     assert names_in(path) == ["a", "b", "c"]
-    assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_reading_needs_a_file_and_changes_nothing(tmp_path):
@@ -104,7 +105,8 @@ def test_a_journal_cannot_delete_another_file(tmp_path):
         with pytest.raises(InputError, match="journal"):
             open_database(place, SCHEMA, read_only)
     assert precious.read_text() == "precious"
-    sqlite3.connect(path).execute("SELECT * FROM things").fetchall()  # SQLite alone does what it says
+    with closing(sqlite3.connect(path)) as database:  # SQLite alone does what the journal says
+        database.execute("SELECT * FROM things").fetchall()
     assert not precious.exists()
 
 

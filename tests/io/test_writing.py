@@ -86,10 +86,9 @@ def test_links_are_followed(tmp_path):
     assert content(tmp_path / "real") == {"a": "2"}
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser/x", "file/inside", "a\0b", "d/" * 3000, "loop/x"])
+@pytest.mark.parametrize("name", ["x" * 300, "~nosuchuser/x", "file/inside", "a\0b", "d/" * 3000])
 def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path, name):
     (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to("loop")
     path = Path(name) if name.startswith("~") else tmp_path / name
     for write in (lambda: write_atomic(path, fails), lambda: write_folder(path, fails)):
         with pytest.raises(ProlipError):

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -112,7 +113,9 @@ class FeatureStore:
             if self.problem is not None:
                 return []
             try:
-                self._database = self._database or self._open()
+                if self._database is None:
+                    self._database = self._open()
+                    weakref.finalize(self, self._database.close)
                 with self._database:
                     return work(self._database)
             except (OSError, sqlite3.Error, ProlipError) as error:

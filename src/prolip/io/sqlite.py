@@ -35,7 +35,7 @@ def open_database(path: Path, schema: str, read_only: bool = False) -> sqlite3.C
     if journal.is_file() and journal.read_bytes().endswith(_JOURNAL_MAGIC):
         raise InputError(f"{journal} names another file, which SQLite would delete: remove the journal")
     place = f"{path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    database = sqlite3.connect(place, TIMEOUT, uri=True, check_same_thread=False)
+    database = sqlite3.connect(place, timeout=TIMEOUT, uri=True, check_same_thread=False)
     try:
         database.execute("PRAGMA trusted_schema = OFF")
         if not read_only:
