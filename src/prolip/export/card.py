@@ -114,20 +114,18 @@ def _results(config: dict[str, Any]) -> str:
     measured, where = _measured(config)
     if not measured.get("images"):
         return "## Accuracy\n\nNot measured. Run `prolip eval` on images of your own."
+    accuracies = {
+        "before (zero-shot)": _percent(measured["zero_shot_accuracy"]),
+        "this model": f"**{_percent(measured['accuracy'])}**",
+    }
     pairs = zip(config["classes"], measured["per_class"], strict=False)
-    rows = [
-        f"| {_plain(name, table=True)} | {_percent(value)} |" for name, value in pairs if value is not None
-    ]
-    return "\n".join(
-        [
-            f"## Accuracy\n\nMeasured {where}, {measured['images']} of them.\n",
-            "| | accuracy |\n| --- | ---: |",
-            f"| before (zero-shot) | {_percent(measured['zero_shot_accuracy'])} |",
-            f"| this model | **{_percent(measured['accuracy'])}** |\n",
-            "| class | accuracy |\n| --- | ---: |",
-            *rows,
-        ]
-    )
+    by_class = {_plain(name, table=True): _percent(value) for name, value in pairs if value is not None}
+    text = f"## Accuracy\n\nMeasured {where}, {measured['images']} of them."
+    return f"{text}\n\n{_table('| | accuracy', accuracies)}\n\n{_table('| class | accuracy', by_class)}"
+
+
+def _table(heads: str, rows: dict[str, Any], align: str = "---:") -> str:
+    return "\n".join([f"{heads} |", f"| --- | {align} |", *(f"| {k} | {v} |" for k, v in rows.items())])
 
 
 def _measured(config: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -166,8 +164,7 @@ def _origin(config: dict[str, Any]) -> str:
         "licence": config.get("licence") or "see the base model",
         "made with": f"prolip {config['prolip']}",
     }
-    lines = [f"| {key} | {value} |" for key, value in rows.items() if value]
-    return "\n".join(["## Origin", "", "| | |", "| --- | --- |", *lines])
+    return "## Origin\n\n" + _table("| |", {key: value for key, value in rows.items() if value}, "---")
 
 
 def _plain(name: Any, table: bool = False) -> str:

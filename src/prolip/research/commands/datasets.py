@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from prolip.cli.console import OUTPUT, console, hint, print_json, table
+from prolip.cli.console import console, hint, print_as_json, table
 from prolip.cli.options import PATH, argument, command
 
 SPLITS = ("train", "val", "test")
@@ -21,14 +21,13 @@ def datasets(root: Path | None) -> None:
     from prolip.research.datasets.check import check_datasets
 
     checks = {check.dataset.name: check for check in check_datasets(existing(root))} if root else {}
-    if OUTPUT.get().json:
-        names = ("name", "title", "folder", "classes", "sizes", "source")
-        rows = [{name: getattr(d, name) for name in names} for d in DATASETS.values()]
-        for row in rows:
-            row["templates"] = templates_for(str(row["name"]))
-            if check := checks.get(str(row["name"])):
-                row |= {"state": check.state, "counts": check.counts, "problems": check.problems}
-        print_json(rows)
+    names = ("name", "title", "folder", "classes", "sizes", "source")
+    rows = [{name: getattr(d, name) for name in names} for d in DATASETS.values()]
+    for row in rows:
+        row["templates"] = templates_for(str(row["name"]))
+        if check := checks.get(str(row["name"])):
+            row |= {"state": check.state, "counts": check.counts, "problems": check.problems}
+    if print_as_json(rows):
         return
     lines = []
     for d in DATASETS.values():

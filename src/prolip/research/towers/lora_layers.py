@@ -1,6 +1,7 @@
 """LoRA layers by peft around query, key and value of every block of both towers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -39,12 +40,7 @@ class SeparateAttention(nn.Module):
         self.out_proj = packed.out_proj
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        need_weights: bool = False,
-        attn_mask: Tensor | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
     ) -> tuple[Tensor, None]:
         """Compute attention as torch does, batch first; the weights are not returned."""
         q, k, v = (
