@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from prolip.core.errors import InputError
-from prolip.io.environment import MissingPackageError
+from prolip.io.environment import require
 from prolip.io.writing import write_atomic
 from prolip.research.catalogue.experiments import power
 from prolip.research.reporting.results import Results, shots_name, title_of
@@ -248,10 +248,7 @@ def _title(results: Results, note: str) -> str:
 
 def _new_figure(width: float, height: float) -> Figure:
     """Create an empty figure in our style, in inches."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingPackageError("drawing", "matplotlib", "plot") from error
+    matplotlib = require("matplotlib", "plot", "drawing")
     from matplotlib.figure import Figure
 
     style = {"font.size": 11, "axes.titlesize": 11, "axes.spines.top": False, "axes.spines.right": False}
