@@ -15,11 +15,10 @@ import numpy as np
 from prolip.api.grow import brief_curve
 from prolip.api.model import AdaptedModel
 from prolip.api.predict import PredictOptions, predict
-from prolip.api.search import rank
 from prolip.app.encoding import EncodedProject
 from prolip.app.state import State
 from prolip.core import Projected, UsageError
-from prolip.core.arrays import Array
+from prolip.core.arrays import Array, unit_rows
 from prolip.evaluate.label_errors import find_label_errors
 from prolip.evaluate.metrics import wilson
 from prolip.evaluate.near_copies import connected, near_copies, open_signature
@@ -27,6 +26,7 @@ from prolip.evaluate.suggestions import suggest
 
 MAX_PREDICTIONS = 2000  # unlabelled images whose predictions are sent to the page
 SUGGESTED = 12  # images at the head of the queue that are chosen; the others keep their order
+SEARCH_PROMPTS = ("{}", "a photo of {}.", "a picture of {}.")
 COMPARED = 4000  # images among which near-copies are searched, pair by pair
 
 
@@ -172,24 +172,27 @@ def search(
 ) -> list[str]:
     """Rank those of the images that are encoded by words, or by examples, or by both; the nearest first.
 
-    The adapted projection is used where there is one.
+    Texts, images and the mean of examples are compared by their cosine, in the adapted projection where there
+    is one.
     """
-    features, model = encoded.features, trained.model
+    features, encoder, model = encoded.features, encoded.encoder, trained.model
     known = [key for key in images if key in features]
-    examples = [features[key] for key in like if key in features]
+    examples = [key for key in like if key in features]
     if not words.strip() and not examples:
         raise UsageError("write what to search for, or choose an image that is encoded")
     if not known:
         return []
-    fitted = model.fitted if model and model.encoder is encoded.encoder else None
-    ranked = rank(
-        encoded.encoder,
-        np.stack([features[key] for key in known]),
-        words.strip() or None,
-        np.stack(examples) if examples else None,
-        fitted if isinstance(fitted, Projected) else None,
-    )
-    return [known[i] for i, _ in ranked]
+    fitted = model.fitted if model is not None and model.encoder is encoder else None
+    project = fitted.embed if isinstance(fitted, Projected) else encoder.head
+
+    def embed(keys: Sequence[str]) -> Array:
+        return unit_rows(project(np.stack([features[key] for key in keys])))
+
+    targets = [encoder.text([words.strip()], SEARCH_PROMPTS).rows[0]] if words.strip() else []
+    if examples:
+        targets.append(unit_rows(embed(examples).mean(axis=0, keepdims=True))[0])
+    scores = embed(known) @ np.mean(targets, axis=0)
+    return [known[i] for i in np.argsort(-scores, kind="stable")]
 
 
 # Slow figures. Each takes seconds for a large project.
