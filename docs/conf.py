@@ -46,7 +46,7 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
         text = re.sub(rf"\]\((?:\.\./)+{re.escape(name)}(#install)?", f"](/{page}.md", text)
     if docname == "index":
         for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-            pages = re.findall(r"^- \[(.+?)\]\(([\w/]+)\.md\)", section, re.MULTILINE)
+            pages = re.findall(r"^- \[(.+?)\]\(([\w/-]+)\.md\)", section, re.MULTILINE)
             caption = section.partition("\n")[0]
             entries = "\n".join(f"{title} </{page}>" for title, page in pages)
             if not pages:
