@@ -27,7 +27,7 @@ import numpy as np
 
 from prolip.core import Task
 from prolip.core.arrays import Array, log_softmax, row_lengths
-from prolip.solvers.objective import value_and_gradient
+from prolip.solvers.objective import value, value_and_gradient
 from prolip.solvers.solution import Solution
 
 WARM_UP = 1e-5  # the rate of the first epoch, or step, of programs that come from Dassl
@@ -203,7 +203,7 @@ def adam(
         train = on_gpu.train if on_gpu.has_gpu() else _train
     weight = train(task, lam, lr, epochs, eps, precision, progress)
     points = weight, task.linear.weight.astype(weight.dtype)
-    objective, start_objective = (value_and_gradient(task, point, lam)[0] for point in points)
+    objective, start_objective = (value(task, point, lam) for point in points)
     return Solution(weight, lam, objective, start_objective, epochs, "adam", converged=None)
 
 

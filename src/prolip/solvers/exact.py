@@ -30,7 +30,7 @@ from prolip.core import Task
 from prolip.core.arrays import Array
 from prolip.solvers.folds import canonical_order
 from prolip.solvers.minimise import MEMORY, History, Minimum, minimise
-from prolip.solvers.objective import ReducedObjective, value_and_gradient
+from prolip.solvers.objective import ReducedObjective, value
 from prolip.solvers.reduction import Reduction, reduce
 from prolip.solvers.solution import Solution
 from prolip.solvers.threads import parallel_matmul, single_thread
@@ -90,11 +90,11 @@ def path(task: Task, lams: Sequence[float]) -> list[Solution]:
             minimum, complement = alternate(objective.at(lam), z)
             z = minimum.x
             weight = reduction.weight(z, None if complement is None else complement.step)
-            value, _ = value_and_gradient(task, weight, lam)
-            converged = minimum.converged and math.isclose(value, minimum.value, rel_tol=1e-3, abs_tol=1e-6)
-            if not value <= start_value:
-                weight, value, converged = reduction.start, start_value, False
-            figures = value, start_value, minimum.evaluations, "exact", converged
+            reached = value(task, weight, lam)
+            converged = minimum.converged and math.isclose(reached, minimum.value, rel_tol=1e-3, abs_tol=1e-6)
+            if not reached <= start_value:
+                weight, reached, converged = reduction.start, start_value, False
+            figures = reached, start_value, minimum.evaluations, "exact", converged
             solutions.append(Solution(weight, lam, *figures))
     return solutions
 

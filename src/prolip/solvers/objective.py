@@ -39,6 +39,18 @@ def cosine_loss(
     return losses, gradient, c
 
 
+def value(task: Task, weight: Array, lam: float) -> float:
+    """The objective over every view."""
+    head, delta = task.linear.with_weight(weight), weight - task.linear.weight
+    losses = []
+    for view in task.x:
+        v = head(view.astype(weight.dtype, copy=False))
+        squared = np.einsum("nd,nd->n", v, v)
+        losses.append(cosine_loss(v @ task.text.rows.T, squared, task.y, task.scale)[0])
+    squares = np.einsum("ij,ij->i", delta, delta)
+    return lam * float(squares.sum(dtype=np.float64)) + float(np.mean(losses, dtype=np.float64))
+
+
 def value_and_gradient(task: Task, weight: Array, lam: float) -> tuple[float, Array]:
     """The objective over every view, and its gradient [Do, D]. One view at a time: memory stays flat."""
     head = task.linear
