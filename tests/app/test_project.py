@@ -207,5 +207,6 @@ def test_labelled_images_are_those_to_train_on_or_to_test_with(tmp_path):
         for image, label, test in ((A, "1", False), (B, "1", True), (C, None, False)):
             row = (image, f"{image[0]}.jpg", label, "", test)
             project.commit(lambda s, row=row: edits.add_image(s, *row))
+        project.commit(lambda s: edits.accept_predictions(s, [C], "1"))  # which nobody confirmed
     assert labelled_images(folder) == {"cat": [folder / "images" / "aa" / A]}
     assert labelled_images(folder, test=True) == {"cat": [folder / "images" / "bb" / B]}

@@ -67,7 +67,7 @@ def _photos(project: Project) -> Iterator[tuple[Path, str]]:
     state, used = project.state, set[str]()
     has_tests = any(row.test for row in state.images.values())
     for image, row in state.images.items():
-        if row.label is None:
+        if row.label is None or row.machine:  # a prediction that nobody confirmed
             continue
         folder, file = portable_name(state.classes[row.label].name), portable_name(row.name)
         if has_tests:

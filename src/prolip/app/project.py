@@ -191,12 +191,12 @@ class Project:
 
 
 def labelled_images(folder: Path, test: bool = False) -> dict[str, list[Path]]:
-    """Return the labelled images of a project by class: for training, or its test images if it has any."""
+    """Return the images of a project that a person labelled, by class: for training, or its test images."""
     state = Project.read(folder)
     test = test and any(row.test for row in state.images.values())
     files: dict[str, list[Path]] = {}
     for image, row in state.images.items():
-        if row.label is not None and row.test == test:
+        if row.label is not None and row.test == test and not row.machine:
             files.setdefault(state.classes[row.label].name, []).append(image_file(folder, image))
     return files
 

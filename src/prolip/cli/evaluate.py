@@ -43,6 +43,7 @@ def evaluate(saved: options.SavedModel, source: str, out: Path | None, tables: o
     $ prolip eval my-model photos/
     $ prolip eval my-model photos/ --out predictions.csv
     """
+    options.require_new_file(out)
     clf, images = saved.load(), tables.labelled(source, "test")
     evaluation = clf.report(images, held_out=False)
     if out is not None:
@@ -81,11 +82,8 @@ def report(saved: options.SavedModel, source: str | None, out: Path | None, tabl
 
     $ prolip report my-model photos/ -o report.html
     """
-    from prolip.core import UsageError
-
     out = out or Path("report.html")
-    if out.exists() and b"Made by prolip" not in out.read_bytes():
-        raise UsageError(f"{out} is not a page of this program: name another file with -o")
+    _require_own_page(out)
     clf = saved.load()
     evaluation = clf.report(None if source is None else tables.labelled(source, "test"))
     write_page(out, clf, evaluation, saved.path.resolve().name, source or "its training images")
@@ -95,6 +93,14 @@ def report(saved: options.SavedModel, source: str | None, out: Path | None, tabl
         return
     console().print(_accuracy(figures))
     show_written(page=out)
+
+
+def _require_own_page(page: Path | None) -> None:
+    """Refuse to replace a file that is not a page of ours."""
+    from prolip.core import UsageError
+
+    if page is not None and page.exists() and b"Made by prolip" not in page.read_bytes():
+        raise UsageError(f"{page} is not a page of this program: name another file")
 
 
 def _accuracy(figures: Figures) -> str:
@@ -136,9 +142,13 @@ def check(
     from prolip.data.folders import MissingSplitError
     from prolip.io.writing import write_text
 
+    options.require_new_file(out)
+    _require_own_page(report)
     clf, test = options.new_classifier(settings), None
-    train = read_images(source, "train", **vars(tables))
-    if train.split is not None:
+    train = tables.labelled(str(source), "train")
+    if isinstance(train, str):
+        train = read_images(source, "train")
+    if getattr(train, "split", None) is not None:
         with suppress(MissingSplitError):
             test = read_images(source, "test", min_classes=1, **vars(tables))
     result = clf.check(train, test=test)

@@ -73,7 +73,7 @@ def _runtime() -> Path | None:
 
     if (place := find_runtime()) is not None or not sys.stdin.isatty() or OUTPUT.get().json:
         return place
-    question = "download ONNX Runtime Web, 13 MB once, so that the page opens without a network?"
+    question = "download ONNX Runtime Web, 14 MB once, so that the page opens without a network?"
     return download_runtime() if click.confirm(question, err=True) else None
 
 

@@ -41,7 +41,11 @@ def add(
     before, now, new = report["old_accuracy_before"], report["old_accuracy"], report["new_accuracy"]
     rows = [
         ["new classes", names if new is None else f"{names}: held-out accuracy {percent(new)} %"],
-        ["old classes", f"held-out accuracy {percent(now)} %, {percent(before)} % before"],
+        *(
+            []
+            if before is None
+            else [["old classes", f"held-out accuracy {percent(now)} %, {percent(before)} % before"]]
+        ),
         ["new images", f"{report['added_images']} ({report['duplicates']} more are in the model already)"],
         ["saved", str(target)],
     ]

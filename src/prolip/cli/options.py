@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -445,6 +446,14 @@ def saved_model(*names: str, tolerance: float = SKIP_LABELLED) -> Callable[[Any]
 
     path = argument("path", "MODEL", "A saved model.", type=PATH)
     return add_options([path, base, fit_options(*names, tolerance=tolerance)], convert)
+
+
+def require_new_file(out: Path | None) -> None:
+    """Refuse a file that exists."""
+    from prolip.core import UsageError
+
+    if out is not None and os.path.lexists(out):
+        raise UsageError(f"{out} exists: name another file")
 
 
 def check_new(out: Path, replace: bool, advice: str = "") -> None:

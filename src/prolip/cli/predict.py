@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,8 +70,7 @@ def predict(
 
     if unsure and sort_into is None:
         raise UsageError("--unsure is for --sort-into: add that option")
-    if out is not None and os.path.lexists(out):
-        raise UsageError(f"{out} exists: name another file")
+    options.require_new_file(out)
     for place in filter(None, (out, sort_into)):
         check_place(place)
     for source in map(Path, sources):
@@ -154,6 +152,7 @@ def embed(
     from prolip.io.files import readable
     from prolip.io.writing import check_place
 
+    options.require_new_file(out)
     check_place(out)
     clf, paths = saved.load(), tables.listed(list(sources))
     if ray is not None:

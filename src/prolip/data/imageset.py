@@ -112,7 +112,10 @@ class ImageSet:
                 raise InputError(f"{len(self.images)} images but {len(values)} {name}")
         classes = [normalize_label(name) for name in self.classes]
         if len(set(classes)) < len(classes):
-            raise InputError(f"two classes have the same name: {', '.join(map(ascii, self.classes))}")
+            same = [
+                ascii(raw) for raw, name in zip(self.classes, classes, strict=True) if classes.count(name) > 1
+            ]
+            raise InputError(f"two classes have the same name: {', '.join(same)}")
         object.__setattr__(self, "classes", classes)
 
     def __len__(self) -> int:

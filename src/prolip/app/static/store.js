@@ -157,7 +157,7 @@ export const store = new Store();
 export class Refused extends Error {}
 
 // Call the server; an error response is thrown with the server's message.
-export async function call(path, { method, json, body } = {}) {
+export async function call(path, { method, json, body, file } = {}) {
   let response;
   try {
     response = await fetch(path, {
@@ -172,12 +172,27 @@ export async function call(path, { method, json, body } = {}) {
     store.setOnline(false, "token");
     throw new Refused("The browser has no token of this run.");
   }
+  if (response.ok && file) return response;
   const found = await response.json().catch(() => ({}));
   if (!response.ok)
     throw Object.assign(new Refused(found.error ?? `The server returned ${response.status}.`), {
       status: response.status,
     });
   return found;
+}
+
+// Save a download under the name that the server gives it.
+export async function save(path) {
+  const response = await call(path, { file: true });
+  const [, encoded, plain] = /filename\*?=(?:utf-8''([^;]*)|"([^"]*)")/.exec(
+    response.headers.get("content-disposition"),
+  );
+  const url = URL.createObjectURL(await response.blob());
+  Object.assign(document.createElement("a"), {
+    href: url,
+    download: plain ?? decodeURIComponent(encoded),
+  }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 // Make a change; an error is shown, and null returned.
@@ -191,7 +206,9 @@ export async function change(path, json = {}, method = "POST") {
   }
 }
 
-const edit = (name, fields) => change(`api/edit/${name}`, fields);
+// Edits are sent one after the other, in the order in which they were made.
+let edited = Promise.resolve();
+const edit = (name, fields) => (edited = edited.then(() => change(`api/edit/${name}`, fields)));
 
 export const actions = {
   addClass: (name, images = []) => edit("add_class", { name, images }),

@@ -158,11 +158,13 @@ def run(
     """
     from prolip.data.folders import existing
     from prolip.features import FeatureStore
+    from prolip.io.environment import require
     from prolip.research.catalogue import find_experiment
     from prolip.research.running.plan import make_plan
     from prolip.research.running.run import run_plan
     from prolip.research.running.source import Features, Images
 
+    require("pandas", "bench", "the table of an experiment")  # before it is run
     source: Source
     if features:
         source = Features([existing(file) for file in features], device)
@@ -324,7 +326,10 @@ for subcommand in (
 
 
 def _table(name: str, path: Path, against: str | None = None, per_dataset: bool = False) -> Table:
+    from prolip.io.environment import require
     from prolip.research.catalogue import EXPERIMENTS
+
+    require("pandas", "bench", "a table of results")
     from prolip.research.reporting.table import build, parameters
 
     if name == "parameters":

@@ -1,5 +1,5 @@
 // Downloads: the labelled photos, a report, and the model in each format, with a model card.
-import { call, store } from "../store.js";
+import { call, save, store } from "../store.js";
 import { h, reconcile, style, toast } from "../ui.js";
 
 style(`
@@ -54,7 +54,12 @@ class ExportMenu extends HTMLElement {
         href: `api/downloads/${name}`,
         download: "",
         "aria-label": `Download ${title}`,
-        onclick: () => toast(`Preparing the download: ${title} …`),
+        onclick: (event) => {
+          toast(`Preparing the download: ${title} …`);
+          if (name === "photos") return; // of any size, and nothing that can fail: left to the browser
+          event.preventDefault();
+          save(`api/downloads/${name}`).catch((error) => toast(error.message, "bad"));
+        },
       },
       "Download",
     );
