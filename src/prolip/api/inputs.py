@@ -145,7 +145,7 @@ def as_images(images: Any) -> list[Any]:
         return [_single(images)]
     if isinstance(images, ImageSet):
         return list(images.images)
-    if (members := images_in(images)) is not None:
+    if not isinstance(images, (list, tuple)) and (members := images_in(images)) is not None:
         return members
     if hasattr(images, "ndim") and hasattr(images, "shape") and is_single_image(images):
         return [images]
