@@ -173,8 +173,7 @@ class Parameters:
         lines = ["Parameters", "----------"]
         for name, each in OPTIONS.items():
             lines += [name, textwrap.indent(textwrap.fill(each.metadata["option"].help, 100), "    ")]
-        section = textwrap.indent("\n".join(lines), "    ")
-        cls.__doc__ = (cls.__doc__ or "").replace("    {parameters}", section)
+        cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace("{parameters}", "\n".join(lines))
 
     def recipe(self) -> Recipe:
         """Return what a fit depends on, checked."""
