@@ -1,4 +1,4 @@
-"""The options of a fit. Each is declared here, once, with its type, default, help and group.
+"""The options of a fit. Each is described here, once, with its type, default, help and group.
 
 The constructor of `FewShotClassifier`, its documentation and `get_params`, the options of the commands, the
 reference and the saved model are made of these declarations.

@@ -37,7 +37,7 @@ def reading(path: Source) -> AbstractContextManager[None]:
 
 
 def read_bytes(path: Source) -> bytes:
-    """Read a file."""
+    """Return the content of a file."""
     with reading(path):
         return Path(path).read_bytes()
 

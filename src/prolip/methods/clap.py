@@ -55,7 +55,7 @@ class CLAP(LogitBiasMethod):
     seed: int = 0
 
     def solve(self, task: Task, context: FitContext) -> LinearClassifier:
-        """Train the rows."""
+        """Train the class rows, to the minimum or by the authors' steps."""
         exact = self.solver == "exact"
         term = self.bias(task, exact)
         total = Sum(task, [term])

@@ -156,7 +156,7 @@ class Combined(Fitted):
         return self.parts[0].text
 
     def logits(self, x: Any) -> Array:
-        """Scores [m, K]."""
+        """Return the logits [m, K]: those of zero-shot, and what each part adds to them."""
         zero_shot, *others = (part.logits(x) for part in self.parts)
         return sum(others, (1.0 - len(others)) * zero_shot)
 

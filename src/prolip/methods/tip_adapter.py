@@ -137,7 +137,7 @@ class TipAdapterF(LogitBiasMethod):
         return Cache(task, self.alpha, self.beta, 1 / task.shots if exact else 0.0)
 
     def solve(self, task: Task, context: FitContext) -> CacheClassifier:
-        """Train the keys."""
+        """Train the keys of the cache by the authors' steps."""
         return self.train(task, context)
 
     def train(self, task: Task, context: FitContext, start: Array | None = None) -> CacheClassifier:
